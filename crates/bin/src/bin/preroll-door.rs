@@ -1,0 +1,5 @@
+//! The `preroll-door` program.
+
+fn main() -> std::process::ExitCode {
+    preroll_door::main()
+}

@@ -1,0 +1,5 @@
+//! The `preroll-holder` program.
+
+fn main() -> std::process::ExitCode {
+    preroll_holder::main()
+}

@@ -1,0 +1,5 @@
+//! The `preroll-load` program.
+
+fn main() -> std::process::ExitCode {
+    preroll_load::main()
+}

@@ -1,0 +1,1 @@
+//! Preroll: sim.

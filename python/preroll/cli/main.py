@@ -1,0 +1,72 @@
+"""`preroll`: the table of commands, the top-level help, and the dispatch. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+
+from preroll import __version__
+from preroll.errors import PrerollError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: `module` has `main(arguments: list[str]) -> int` and owns its own help."""
+
+    group: str
+    name: str
+    module: str
+    summary: str
+
+
+GROUPS = ("Run", "Explain", "Measure", "State", "Plan")
+COMMANDS: tuple[Command, ...] = ()
+
+
+def help_text() -> str:
+    lines = ["Usage: preroll COMMAND [ARGUMENTS]   (preroll COMMAND --help)", ""]
+    for group in GROUPS:
+        members = [c for c in COMMANDS if c.group == group]
+        if members:
+            lines.append(group)
+            lines += [f"  {c.name:<14}{c.summary}" for c in members]
+            lines.append("")
+    lines.append("  --version     print the version")
+    return "\n".join(lines)
+
+
+def unknown_command(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, [c.name for c in COMMANDS], n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    return f"preroll: unknown command '{name}'{hint} (preroll --help lists them)"
+
+
+def run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(__version__)
+        return 0
+    command = next((c for c in COMMANDS if c.name == arguments[0]), None)
+    if command is None:
+        print(unknown_command(arguments[0]), file=sys.stderr)
+        return 2
+    module = importlib.import_module(command.module)
+    result: int = module.main(arguments[1:])
+    return result
+
+
+def main() -> None:
+    """Entry point of the console script; exits with the command's status."""
+    try:
+        status = run(sys.argv[1:])
+    except PrerollError as error:
+        print(f"preroll: {error}", file=sys.stderr)
+        status = error.exit_code
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class ReplicaState(StrEnum):
-    """States of a replica in the order of a start; `asleep` is a standby level, the last two end it."""
+    """States of a replica in the order of a start; `asleep` is standby, the last two end it."""
 
     PLACED = "placed"
     FETCHING = "fetching"
@@ -46,7 +46,7 @@ class Preparedness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One interval of a start. Times are CLOCK_MONOTONIC nanoseconds; `label` is what the engine said."""
+    """One interval of a start. Times: CLOCK_MONOTONIC ns; `label`: what the engine said."""
 
     wait: Wait
     label: str
@@ -76,7 +76,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a replica may use. `gpus` are device indices' count; memory in bytes; None is no limit."""
+    """What a replica may use: `gpus` is a count, memory is in bytes, None is no limit."""
 
     cpus: float | None = None
     memory_bytes: int | None = None
@@ -136,7 +136,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScaleParameters:
-    """The `scale` table of a stage. `idle_timeout_s` None means `auto`: the measured cost of a start."""
+    """The `scale` table of a stage. `idle_timeout_s` None is `auto`: the measured cost of a start."""
 
     min_replicas: int = 1
     max_replicas: int = 1

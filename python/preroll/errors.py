@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 class PrerollError(Exception):
-    """Base of all errors raised on purpose. The message says what, the value, what is allowed, the next step."""
+    """Base of all errors raised on purpose.
+
+    The message says what, the value, what is allowed, and the next step.
+    """
 
     exit_code = 1
 

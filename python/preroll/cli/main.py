@@ -1,4 +1,4 @@
-"""`preroll`: the table of commands, the top-level help, and the dispatch. Nothing heavy is imported here."""
+"""`preroll`: table of commands, top-level help, dispatch. Nothing heavy is imported here."""
 
 from __future__ import annotations
 

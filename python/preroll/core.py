@@ -136,7 +136,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScaleParameters:
-    """The `scale` table of a stage. `idle_timeout_s` None is `auto`: the measured cost of a start."""
+    """The `scale` table of a stage; `idle_timeout_s` None is `auto`, the measured start cost."""
 
     min_replicas: int = 1
     max_replicas: int = 1

@@ -21,7 +21,11 @@ class Command:
 
 
 GROUPS = ("Run", "Explain", "Measure", "State", "Plan")
-COMMANDS: tuple[Command, ...] = ()
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        "State", "weights", "preroll.cli.weights", "what precision a weights file really holds"
+    ),
+)
 
 
 def help_text() -> str:

@@ -1,0 +1,18 @@
+"""Calls a command's cyclopts application: an int comes back, wrong usage is exit status 2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cyclopts
+
+
+def call(app: cyclopts.App, arguments: list[str]) -> int:
+    """Runs `app`; returns what the command returned as an int (None is 0), 2 for wrong usage."""
+    try:
+        result: Any = app(
+            arguments, exit_on_error=False, print_error=True, result_action="return_value"
+        )
+    except cyclopts.CycloptsError:
+        return 2
+    return result if isinstance(result, int) else 0

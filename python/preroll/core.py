@@ -59,6 +59,19 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """The longest silence within a start: no output from the process. `after`: its last line."""
+
+    start_ns: int
+    end_ns: int
+    after: str
+
+    @property
+    def duration_s(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """One start of one replica, spawn to ready; its phases are contiguous and sum to the total."""
 
@@ -68,6 +81,7 @@ class Start:
     ready_ns: int
     phases: tuple[Phase, ...]
     preparedness: Preparedness = Preparedness.LOCAL_WEIGHTS
+    gap: Gap | None = None
 
     @property
     def total_s(self) -> float:

@@ -1,0 +1,1 @@
+"""Engines: one file each, behind the contract of `base`."""

@@ -1,6 +1,29 @@
-//! Preroll: load.
+//! `preroll-load`: a load client that measures its own error, and a mock backend with known truth.
 
-/// Runs the program; returns its exit status.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+mod chunked;
+mod clock;
+mod mock;
+mod net;
+mod poll;
+mod slab;
+mod timers;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: preroll-load mock [--listen tcp:HOST:PORT|unix:PATH] [--ttft-ms N] …";
+
+/// Runs the program; 2 is a wrong command line, 1 a failure later on.
+pub fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.first().map(String::as_str) {
+        Some("mock") => mock::main(&arguments[1..]),
+        _ => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::from(2)
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Preroll: door.
 
+pub mod clock;
+pub mod io;
 pub mod tables;
 pub mod wait;
 

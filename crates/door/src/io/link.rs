@@ -1,0 +1,120 @@
+//! What the parts of one client connection share: the socket, its one timer, and why it must end.
+
+use std::cell::{Cell, RefCell};
+use std::task::Waker;
+
+use super::head::Reject;
+use super::sock::Sock;
+
+/// Which listener a connection came by: it decides what its requests may say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    Public,
+    /// Calls from stages: `x-preroll-parent` is believed.
+    Internal,
+}
+
+/// What a connection is waiting for; each wait has its own bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// Nothing with a bound.
+    Nothing,
+    /// The first byte of a request on a connection kept alive.
+    Idle,
+    /// The rest of a request head.
+    Head,
+    /// More of a request body.
+    Body,
+    /// The next byte from the replica.
+    Upstream,
+    /// The first byte for the client, within the client's own time-out.
+    FirstByte,
+    /// The end of the response, within an explicit deadline.
+    Whole,
+}
+
+/// One client connection, shared by its gate, its service and its task. All on one thread.
+pub struct Link {
+    pub origin: Origin,
+    pub peer: String,
+    pub sock: RefCell<Sock>,
+    /// The task's; whoever ends a wait from outside wakes it.
+    pub waker: RefCell<Waker>,
+    deadline_ns: Cell<u64>,
+    waiting: Cell<Waiting>,
+    expired: Cell<Option<Waiting>>,
+    /// Why the gate refuses what the client sends.
+    pub reject: RefCell<Option<Reject>>,
+    /// The response to the current request was handed over whole: the gate may pass the next request.
+    pub response_done: Cell<bool>,
+    /// The gate passed the current request whole.
+    pub request_done: Cell<bool>,
+    /// Bytes of a later request lie in the gate.
+    pub is_pipelined: Cell<bool>,
+    /// A request is with the service.
+    pub is_busy: Cell<bool>,
+    /// How often hyper wrote all it had.
+    pub flushes: Cell<u64>,
+    /// The body passed its bound.
+    pub is_body_over: Cell<bool>,
+    /// Bytes of the client's that came, for slow bodies.
+    pub bytes_in: Cell<u64>,
+}
+
+impl Link {
+    pub fn new(sock: Sock, origin: Origin, peer: String) -> Link {
+        Link {
+            origin,
+            peer,
+            sock: RefCell::new(sock),
+            waker: RefCell::new(Waker::noop().clone()),
+            deadline_ns: Cell::new(u64::MAX),
+            waiting: Cell::new(Waiting::Nothing),
+            expired: Cell::new(None),
+            reject: RefCell::new(None),
+            response_done: Cell::new(false),
+            request_done: Cell::new(false),
+            is_pipelined: Cell::new(false),
+            is_busy: Cell::new(false),
+            flushes: Cell::new(0),
+            is_body_over: Cell::new(false),
+            bytes_in: Cell::new(0),
+        }
+    }
+
+    /// Begins a wait that ends at `deadline_ns`; it replaces the one before.
+    pub fn wait_for(&self, waiting: Waiting, deadline_ns: u64) {
+        self.waiting.set(waiting);
+        self.deadline_ns.set(deadline_ns);
+        self.expired.set(None);
+    }
+
+    pub fn waiting(&self) -> Waiting {
+        self.waiting.get()
+    }
+
+    /// The wait that passed its bound, until the next one begins.
+    pub fn expired(&self) -> Option<Waiting> {
+        self.expired.get()
+    }
+
+    /// Called by the ticker: marks and wakes the connection when its wait is over.
+    pub fn tick(&self, now_ns: u64) {
+        if now_ns >= self.deadline_ns.get() && self.expired.get().is_none() {
+            self.expired.set(Some(self.waiting.get()));
+            self.wake();
+        }
+    }
+
+    pub fn wake(&self) {
+        self.waker.borrow().wake_by_ref();
+    }
+
+    /// The response body is gone: whole, or cut short (then hyper closes the connection).
+    pub fn finish_response(&self) {
+        self.response_done.set(true);
+        if self.is_pipelined.get() {
+            self.wake();
+        }
+    }
+}

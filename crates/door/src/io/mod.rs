@@ -1,0 +1,9 @@
+//! Bytes in and out: sockets, and the gate that lets only unambiguous HTTP/1 through to hyper.
+
+pub mod body;
+pub mod chunked;
+pub mod gate;
+pub mod head;
+pub mod link;
+pub mod sock;
+pub mod upstream;

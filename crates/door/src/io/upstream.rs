@@ -1,0 +1,258 @@
+//! One connection to a replica: hyper's client, driven by whoever waits for its answer.
+//!
+//! The connection is no task of its own. It is polled by the request that uses it and dropped with it, so leaving a
+//! request closes its socket in the same turn of the loop, and a chunk costs one wake instead of two.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::body::SendBody;
+use super::sock::Sock;
+use crate::tables::Address;
+
+/// A machine that does not answer a SYN for so long is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Read and write buffers grow to this under load, and no further.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Opens a socket to a replica.
+///
+/// # Errors
+/// Whatever the kernel says, or a time-out after 3 s.
+pub async fn connect(address: &Address) -> io::Result<Sock> {
+    let open = async {
+        Ok(match address {
+            Address::Unix(path) => Sock::Unix(UnixStream::connect(path).await?),
+            Address::Tcp(host, port) => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                stream.set_nodelay(true)?;
+                Sock::Tcp(stream)
+            }
+        })
+    };
+    match tokio::time::timeout(CONNECT_TIMEOUT, open).await {
+        Ok(opened) => opened,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// The socket and what went through it since the request began.
+struct Wire {
+    sock: RefCell<Sock>,
+    written: Cell<u64>,
+    read: Cell<u64>,
+}
+
+/// hyper's end of the wire.
+struct WireIo(Rc<Wire>);
+
+type Driver = http1::Connection<TokioIo<WireIo>, SendBody>;
+
+/// A usable connection to one replica.
+pub struct Upstream {
+    driver: Driver,
+    sender: http1::SendRequest<SendBody>,
+    wire: Rc<Wire>,
+    is_over: bool,
+    /// Since when it lies in the pool.
+    pub idle_since_ns: u64,
+    /// Counted while it lives.
+    _count: Count,
+}
+
+/// Counts live connections.
+struct Count(Rc<Cell<usize>>);
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// A request that got no response.
+#[derive(Debug)]
+pub struct Unanswered {
+    /// Not one byte of it left: it provably never ran.
+    pub never_ran: bool,
+    pub reason: String,
+}
+
+impl Upstream {
+    /// Speaks HTTP/1.1 on `sock`; `count` counts it while it lives.
+    ///
+    /// # Errors
+    /// hyper's, as text.
+    pub async fn open(sock: Sock, count: Rc<Cell<usize>>) -> Result<Upstream, String> {
+        let wire = Rc::new(Wire {
+            sock: RefCell::new(sock),
+            written: Cell::new(0),
+            read: Cell::new(0),
+        });
+        let (sender, driver) = http1::Builder::new()
+            .max_buf_size(BUFFER_BYTES)
+            .max_headers(200)
+            .handshake(TokioIo::new(WireIo(wire.clone())))
+            .await
+            .map_err(|error| error.to_string())?;
+        count.set(count.get() + 1);
+        Ok(Upstream {
+            driver,
+            sender,
+            wire,
+            is_over: false,
+            idle_since_ns: 0,
+            _count: Count(count),
+        })
+    }
+
+    /// Whether the next request can go on it.
+    pub fn is_reusable(&self) -> bool {
+        !self.is_over && self.sender.is_ready() && self.wire.sock.borrow().is_quiet()
+    }
+
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if !self.is_over {
+            // Errors reach the request or its body by hyper's own channel.
+            self.is_over = self.driver.poll_without_shutdown(cx).is_ready();
+        }
+    }
+
+    /// Sends `request` and waits for the response head; `give_up` is asked on every wake.
+    ///
+    /// # Errors
+    /// [`Unanswered`], or the reason of `give_up`.
+    pub async fn exchange<G>(
+        &mut self,
+        request: Request<SendBody>,
+        mut give_up: impl FnMut() -> Option<G>,
+    ) -> Result<Result<Response<Incoming>, Unanswered>, G> {
+        self.wire.written.set(0);
+        self.wire.read.set(0);
+        let mut answer = pin!(self.sender.send_request(request));
+        let result = poll_fn(|cx| {
+            if !self.is_over {
+                self.is_over = self.driver.poll_without_shutdown(cx).is_ready();
+            }
+            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                return Poll::Ready(Ok(answer));
+            }
+            give_up().map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
+        })
+        .await?;
+        Ok(result.map_err(|error| Unanswered {
+            never_ran: self.wire.written.get() == 0 && self.wire.read.get() == 0,
+            reason: describe(&error),
+        }))
+    }
+
+    /// The next frame of the response's body.
+    pub fn poll_frame(
+        &mut self,
+        body: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        self.drive(cx);
+        Pin::new(body).poll_frame(cx)
+    }
+
+    /// Lets hyper see the end of the exchange, so that the connection is ready for the next one.
+    pub fn settle(&mut self) {
+        self.drive(&mut Context::from_waker(std::task::Waker::noop()));
+    }
+
+    /// After a 101: the raw socket and what the replica said already.
+    pub async fn into_raw(mut self) -> Option<(Sock, Bytes)> {
+        poll_fn(|cx| {
+            self.drive(cx);
+            if self.is_over {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+        let parts = self.driver.into_parts();
+        drop(parts.io);
+        let wire = Rc::into_inner(self.wire)?;
+        Some((wire.sock.into_inner(), parts.read_buf))
+    }
+}
+
+/// hyper's words and what lies beneath them.
+fn describe(error: &hyper::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+impl AsyncRead for WireIo {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut *self.0.sock.borrow_mut()).poll_read(cx, buf);
+        self.0
+            .read
+            .set(self.0.read.get() + (buf.filled().len() - before) as u64);
+        polled
+    }
+}
+
+impl WireIo {
+    fn count(&self, polled: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(n)) = polled {
+            self.0.written.set(self.0.written.get() + *n as u64);
+        }
+    }
+}
+
+impl AsyncWrite for WireIo {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut *self.0.sock.borrow_mut()).poll_write(cx, buf);
+        self.count(&polled);
+        polled
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut *self.0.sock.borrow_mut()).poll_write_vectored(cx, bufs);
+        self.count(&polled);
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.sock.borrow_mut()).poll_shutdown(cx)
+    }
+}

@@ -22,7 +22,6 @@ from preroll.control.policies import (
     policy_named,
 )
 from preroll.control.policies.hybrid_histogram import keep_window_s
-from preroll.control.policies.schedule import parse_prewarm
 from preroll.control.policies.ski_rental import best_timeout_s
 from preroll.core import Observation, ScaleParameters
 from preroll.errors import InputError
@@ -125,17 +124,3 @@ def test_a_written_prewarm_starts_at_its_minute_in_its_zone() -> None:
     assert policy.decide(replace(cold, wall_s=monday + 1), parameters).replicas == 1
     saturday = datetime(2026, 4, 4, 7, 56, tzinfo=berlin).timestamp()
     assert policy.decide(replace(cold, wall_s=saturday), parameters).replicas == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("tomorrow", "is not a time"),
-        ("25:00", "no such time of day"),
-        ("Mon-Fry 07:55", "has no day 'Fry'"),
-        ("07:55 Mars/Olympus", "time zone 'Mars/Olympus'"),
-    ],
-)
-def test_a_prewarm_that_is_not_understood_says_what_is(text: str, complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint):
-        parse_prewarm(text)

@@ -35,13 +35,12 @@ class HybridHistogram(TargetConcurrency):
     _window_s: tuple[float, float] = (0.0, NUM_BINS * BIN_S)
 
     def wanted_while_idle(self, observation: Observation, parameters: ScaleParameters) -> bool:
-        if observation.gaps_s is not self._gaps_s:
+        if observation.gaps_s != self._gaps_s:
             self._gaps_s = observation.gaps_s
             self._window_s = keep_window_s(observation.gaps_s)
         prewarm_s, keep_s = self._window_s
-        return prewarm_s <= observation.idle_s < keep_s or self._prewarmed(
-            observation, parameters, keep_s
-        )
+        inside = prewarm_s <= observation.idle_s < keep_s
+        return inside or self._prewarmed(observation, parameters)
 
 
 def keep_window_s(gaps_s: tuple[float, ...]) -> tuple[float, float]:

@@ -53,7 +53,7 @@ class SkiRental(TargetConcurrency):
         if parameters.idle_timeout_s is not None:
             return parameters.idle_timeout_s
         cost_s, gaps_s = start_s(observation), observation.gaps_s
-        if gaps_s is not self._gaps_s or cost_s != self._cost_s:
+        if gaps_s != self._gaps_s or cost_s != self._cost_s:
             self._gaps_s, self._cost_s, self._timeout_s = gaps_s, cost_s, cost_s
             if len(gaps_s) >= MIN_GAPS:
                 self._timeout_s = best_timeout_s(gaps_s, cost_s, LOWEST_SHARE * cost_s)

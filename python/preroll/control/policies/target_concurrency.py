@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -15,7 +14,7 @@ from preroll.control.policies.base import (
     replicas_for,
     start_s,
 )
-from preroll.control.policies.schedule import Prewarm, parse_prewarm
+from preroll.control.schedule import Prewarm
 from preroll.core import Decision, Observation, ScaleParameters
 
 MIN_DOWN_DELAY_S = 60.0
@@ -38,7 +37,7 @@ class TargetConcurrency:
     _needed: MaxWindow = field(default_factory=MaxWindow)
     _last_down_s: float = float("-inf")
     _prewarm_texts: tuple[str, ...] = ()
-    _prewarms: tuple[Prewarm, ...] = ()
+    _prewarm: Prewarm = field(default_factory=lambda: Prewarm(()))
 
     def idle_timeout_s(self, observation: Observation, parameters: ScaleParameters) -> float:
         """Seconds without work after which the last replica goes."""
@@ -52,7 +51,7 @@ class TargetConcurrency:
         held = observation.num_ready + observation.num_starting > 0
         if held and observation.idle_s < timeout_s:
             return True
-        return self._prewarmed(observation, parameters, timeout_s)
+        return self._prewarmed(observation, parameters)
 
     def decide(self, observation: Observation, parameters: ScaleParameters) -> Decision:
         target = parameters.target_concurrency or DEFAULT_TARGET
@@ -85,17 +84,10 @@ class TargetConcurrency:
         reason = f"{floor} would do" if step else f"idle for {observation.idle_s:.0f} s"
         return bounded(step, reason, parameters)
 
-    def _prewarmed(
-        self, observation: Observation, parameters: ScaleParameters, hold_s: float
-    ) -> bool:
+    def _prewarmed(self, observation: Observation, parameters: ScaleParameters) -> bool:
         if not parameters.prewarm:
             return False
         if parameters.prewarm != self._prewarm_texts:
-            self._prewarms = tuple(parse_prewarm(text) for text in parameters.prewarm)
+            self._prewarm = Prewarm(parameters.prewarm)
             self._prewarm_texts = parameters.prewarm
-        return within(self._prewarms, observation.wall_s, max(hold_s, start_s(observation)))
-
-
-def within(prewarms: Iterable[Prewarm], wall_s: float, hold_s: float) -> bool:
-    """Did one of the scheduled moments pass less than `hold_s` seconds ago?"""
-    return any(p.seconds_since(wall_s) < hold_s for p in prewarms)
+        return self._prewarm.active(observation.wall_s) is not None

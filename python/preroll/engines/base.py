@@ -41,12 +41,17 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One HTTP request of the explicit warm-up."""
+    """One HTTP request of the explicit warm-up.
+
+    One of the app file must be answered with 2xx; an engine's default is a try (`is_required`
+    False): a model of another kind may not have that endpoint.
+    """
 
     method: str
     path: str
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
+    is_required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,8 @@ class Launch:
 
     `env` is added to the environment of the caller. `address` is "unix:/path" or
     "tcp:HOST:PORT", as in the door's tables, and so are `host`, `keepalive_ms` and
-    `authorization`. For an engine that `listens` NOWHERE, `argv` is empty.
+    `authorization`. For an engine that `listens` NOWHERE, `argv` is empty. The caller removes a
+    stale socket at `address` first: some servers refuse to bind over one.
     """
 
     argv: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import sys
@@ -85,7 +86,8 @@ def chat_call(model: str, max_tokens: int = 4) -> Call:
         "max_tokens": max_tokens,
         "temperature": 0,
     }
-    return Call("POST", "/v1/chat/completions", json.dumps(body).encode(), JSON_HEADER)
+    text = json.dumps(body).encode()
+    return Call("POST", "/v1/chat/completions", text, JSON_HEADER, is_required=False)
 
 
 def reserved_problems(
@@ -113,6 +115,27 @@ def limit_problems(stage: Stage, own: str | None, flag: str) -> list[Problem]:
         return []
     message = f"{stage.max_concurrency} is above the engine's own limit, {flag} {own}"
     return [Problem(("max_concurrency",), f"{message}; allowed: at most {own}")]
+
+
+def local_model(stage: Stage, directory: Path) -> str:
+    """The model as the engine is to be told: an existing folder by its full path, else a name."""
+    path = directory / (stage.model or "")
+    return str(path.absolute()) if path.exists() else str(stage.model)
+
+
+def model_files(stage: Stage, directory: Path) -> tuple[Path, ...]:
+    """The files of a model that is on this disk; empty for one that the engine fetches."""
+    path = directory / (stage.model or "")
+    if not stage.model or not path.exists():
+        return ()
+    if path.is_file():
+        return (path,)
+    return tuple(sorted(p for p in path.rglob("*") if p.is_file()))
+
+
+def need_package(name: str, install: str) -> None:
+    if importlib.util.find_spec(name) is None:
+        raise InputError(f"the package {name!r} is not installed; {install}")
 
 
 def package_version(*names: str) -> str:

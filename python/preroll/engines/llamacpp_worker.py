@@ -30,24 +30,35 @@ def main(arguments: list[str]) -> int:
     params.endpoint_metrics = True
     kind, _, address = options["--listen"][-1].partition(":")
     if kind == "unix":
-        params.hostnames = [address]
+        bound = socket_beside(Path(address))
+        params.hostnames = [str(bound)]
     else:
         host, _, port = address.rpartition(":")
         params.hostnames, params.port = [host.strip("[]")], int(port)
     try:
         llamacpp_flags.apply(xllamacpp, params, llamacpp_flags.parse_flags(flags))
-        server = xllamacpp.Server(params)
+        _server = xllamacpp.Server(params)  # kept: it serves while it lives
     except (llamacpp_flags.FlagError, RuntimeError) as error:
         sys.stderr.write(f"llama.cpp: {error}\n")
         return 2
-    sys.stdout.write(f"llama.cpp: serving at {server.listening_address}\n")
+    if kind == "unix":
+        bound.replace(address)
+    sys.stdout.write(f"llama.cpp: serving at {address}\n")
     sys.stdout.flush()
     signal.sigwait(signals)
     # The library's destructor waits for open connections without a bound; whoever stops this
     # process has drained it, so there is nothing left to wait for.
-    if kind == "unix":
-        Path(address).unlink(missing_ok=True)
     os._exit(0)
+
+
+def socket_beside(address: Path) -> Path:
+    """Where the library binds before the socket is moved to `address`.
+
+    It takes a host for a socket only if the name ends in .sock. The way through the directory's
+    descriptor keeps the name short: a socket's path has 107 bytes at most.
+    """
+    directory = os.open(address.parent, os.O_PATH | os.O_DIRECTORY)
+    return Path(f"/proc/self/fd/{directory}/{os.getpid()}.sock")
 
 
 def split(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:

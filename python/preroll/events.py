@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from preroll.clock import Clock, SystemClock, boot_id
-from preroll.core import Phase, Preparedness, Start, Wait
+from preroll.core import Gap, Phase, Preparedness, Start, Wait
 from preroll.errors import UnavailableError
 
 SCHEMA_VERSION = 1
@@ -340,6 +340,7 @@ def start_data(start: Start) -> dict[str, Any]:
         "ready_ns": start.ready_ns,
         "preparedness": start.preparedness,
         "phases": phases,
+        "gap": start.gap and [start.gap.start_ns, start.gap.end_ns, start.gap.after],
     }
 
 
@@ -355,4 +356,5 @@ def iter_starts(path: Path) -> Iterator[Start]:
             ready_ns=data["ready_ns"],
             phases=phases,
             preparedness=Preparedness(data["preparedness"]),
+            gap=Gap(*data["gap"]) if data.get("gap") else None,
         )

@@ -84,9 +84,9 @@ class Mark:
     """A log line that bounds a wait.
 
     From a line that matches `pattern` on, time is billed to `then`. With `ended`, the line
-    reports something finished: the time back to the previous mark is billed to `ended` too.
-    Only the first match of a mark counts unless it `repeats`. `then` None keeps the wait that
-    was running.
+    reports something finished: the seconds that it names ("took 26.93 seconds"), else the time
+    back to the previous mark, are billed to `ended`. Only the first match of a mark counts
+    unless it `repeats`. `then` None keeps the wait that was running.
     """
 
     pattern: re.Pattern[str]

@@ -44,6 +44,7 @@ class _Turn:
     then: Wait | None
     ended: Wait | None
     label: str
+    lasted_ns: int | None = None
 
 
 STATES = {
@@ -114,15 +115,30 @@ def _turns(lines: Iterable[Line], marks: Sequence[Mark]) -> Iterator[_Turn]:
         matched = reader.match(line.text)
         if matched:
             mark, label = matched
-            yield _Turn(line.t_ns, mark.then, mark.ended, label)
+            yield _Turn(line.t_ns, mark.then, mark.ended, label, _lasted_ns(line.text))
+
+
+LASTED = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|secs?|seconds)\b")
+
+
+def _lasted_ns(text: str) -> int | None:
+    """The last duration that a line names."""
+    found = LASTED.findall(text)
+    if not found:
+        return None
+    number, unit = found[-1]
+    return round(float(number) * (1e6 if unit == "ms" else 1e9))
 
 
 def _phases(start_ns: int, end_ns: int, turns: Sequence[_Turn]) -> Iterator[Phase]:
     wait, label, since_ns = Wait.INIT, "spawn", start_ns
-    for turn in turns:
+    for i, turn in enumerate(turns):
         t_ns = max(since_ns, min(turn.t_ns, end_ns))
-        if turn.ended is not None:
-            wait, label = turn.ended, turn.label
+        if turn.ended is not None and (i > 0 or turn.lasted_ns is not None):
+            began_ns = since_ns if turn.lasted_ns is None else max(since_ns, t_ns - turn.lasted_ns)
+            if began_ns > since_ns:
+                yield Phase(wait, label, since_ns, began_ns)
+            since_ns, wait, label = began_ns, turn.ended, turn.label
         if t_ns > since_ns:
             yield Phase(wait, label, since_ns, t_ns)
         since_ns = t_ns

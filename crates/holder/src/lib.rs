@@ -1,6 +1,95 @@
-//! Preroll: holder.
+//! The holder: starts one long-lived process, owns its whole tree, stamps every line it prints,
+//! and answers on a Unix socket. docs/protocol.md is its contract; one thread, no runtime.
 
-/// Runs the program; returns its exit status.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+mod cgroup;
+mod clock;
+mod conn;
+mod generation;
+mod holder;
+mod launch;
+mod limits;
+mod listen;
+mod log;
+mod output;
+mod poll;
+mod pty;
+mod request;
+mod ring;
+mod server;
+mod spec;
+mod split;
+mod status;
+mod tree;
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::ExitCode;
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+
+const USAGE: &str = "usage: preroll-holder SPEC.json   (preroll starts it; docs/protocol.md)";
+
+/// Runs the program; returns its exit status: 2 when the specification cannot be carried out.
+pub fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match &arguments[..] {
+        [flag] if flag == "--version" => {
+            println!(
+                "preroll-holder {} (spec {})",
+                env!("CARGO_PKG_VERSION"),
+                spec::VERSION
+            );
+            ExitCode::SUCCESS
+        }
+        [path] if !path.starts_with('-') => match run(Path::new(path)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("preroll-holder: {error}");
+                ExitCode::from(2)
+            }
+        },
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(path: &Path) -> Result<(), String> {
+    let spec = spec::Spec::load(path)?;
+    let _lock = lock(&spec)?;
+    let signals = server::Signals::install().map_err(|error| format!("signals: {error}"))?;
+    let own = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(own)).map_err(|e| format!("subreaper: {e}"))?;
+    let sockets = listen::Sockets::bind(&spec.listen)?;
+    let control = listen::bind_unix(&spec.socket).map_err(|error| format!("socket: {error}"))?;
+    let limiter = limits::Limiter::new(&spec)?;
+    let holder = holder::Holder::new(spec, sockets, limiter);
+    let server =
+        server::Server::new(control, signals, holder).map_err(|error| format!("start: {error}"))?;
+    detach().map_err(|error| format!("detach: {error}"))?;
+    server.run().map_err(|error| format!("poll: {error}"))
+}
+
+/// One holder per directory: the lock is held on the directory itself, which may be read-only.
+fn lock(spec: &spec::Spec) -> Result<OwnedFd, String> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(&spec.dir, flags, Mode::empty())
+        .map_err(|error| format!("dir {}: {error}", spec.dir.display()))?;
+    rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        format!(
+            "id {}: another holder runs in {}",
+            spec.id,
+            spec.dir.display()
+        )
+    })?;
+    Ok(dir)
+}
+
+/// Lets go of the starter's stderr: its end tells the starter that the child has been started.
+fn detach() -> rustix::io::Result<()> {
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)
 }

@@ -1,0 +1,238 @@
+//! Control groups of one holder: a v2 group to end the tree at once, a v1 or v2 memory limit.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Where a hierarchy is mounted and which group this process is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Hierarchy {
+    mount: PathBuf,
+    own: PathBuf,
+}
+
+/// The groups that were made; all are removed at the end.
+#[derive(Debug, Default)]
+pub struct Groups {
+    unified: Option<PathBuf>,
+    memory_v1: Option<PathBuf>,
+    has_memory_v2: bool,
+    /// What became of the memory limit: `cgroup1`, `cgroup2`, or `none: reason`.
+    pub memory: String,
+}
+
+impl Groups {
+    /// Makes the groups that the kernel allows; what it does not allow is said, never an error.
+    pub fn create(id: &str, memory_bytes: Option<u64>) -> Self {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let member = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let name = format!("preroll-{id}");
+        let unified = unified(&mounts, &member);
+        let mut groups = Self {
+            unified: unified.as_ref().and_then(|h| make(h, &name).ok()),
+            ..Self::default()
+        };
+        groups.memory = match memory_bytes {
+            None => "none: no limit asked for".to_owned(),
+            Some(bytes) => groups.limit(memory_v1(&mounts, &member), &name, bytes),
+        };
+        groups
+    }
+
+    fn limit(&mut self, v1: Option<Hierarchy>, name: &str, bytes: u64) -> String {
+        let v2 = self.unified.as_deref().map(|group| limit_v2(group, bytes));
+        if matches!(v2, Some(Ok(()))) {
+            self.has_memory_v2 = true;
+            return "cgroup2".to_owned();
+        }
+        let Some(v1) = v1 else {
+            let reason = v2.and_then(Result::err).map(|error| error.to_string());
+            let reason = reason.unwrap_or_else(|| "no writable control group".to_owned());
+            return format!("none: {reason}");
+        };
+        match make(&v1, name).and_then(|group| {
+            self.memory_v1 = Some(group.clone());
+            limit_v1(&group, bytes)
+        }) {
+            Ok(()) => "cgroup1".to_owned(),
+            Err(error) => format!("none: {error}"),
+        }
+    }
+
+    /// Files to which a process writes `0` to enter the groups.
+    pub fn procs(&self) -> Vec<OwnedFd> {
+        let groups = self.unified.iter().chain(&self.memory_v1);
+        groups
+            .filter_map(|group| {
+                fs::OpenOptions::new()
+                    .write(true)
+                    .open(group.join("cgroup.procs"))
+                    .ok()
+            })
+            .map(OwnedFd::from)
+            .collect()
+    }
+
+    pub fn can_kill(&self) -> bool {
+        self.unified
+            .as_ref()
+            .is_some_and(|group| group.join("cgroup.kill").exists())
+    }
+
+    /// Ends everything in the v2 group at once.
+    pub fn kill(&self) {
+        if let Some(group) = &self.unified {
+            // Where this fails the walk over the descendants does it.
+            let _ = fs::write(group.join("cgroup.kill"), "1");
+        }
+    }
+
+    /// How often the kernel ended a process of the tree for want of memory.
+    pub fn oom_kills(&self) -> u64 {
+        let v1 = self
+            .memory_v1
+            .as_ref()
+            .map(|group| group.join("memory.oom_control"));
+        let v2 = self.has_memory_v2.then_some(self.unified.as_ref());
+        let file = v1.or_else(|| Some(v2??.join("memory.events")));
+        let text = file
+            .and_then(|file| fs::read_to_string(file).ok())
+            .unwrap_or_default();
+        let counts = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("oom_kill "));
+        counts
+            .filter_map(|count| count.trim().parse::<u64>().ok())
+            .sum()
+    }
+
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.unified
+            .iter()
+            .chain(&self.memory_v1)
+            .cloned()
+            .collect()
+    }
+
+    /// Removes the groups; a group with a process in it stays, and so does its name.
+    pub fn remove(&mut self) {
+        self.unified = self
+            .unified
+            .take()
+            .filter(|group| fs::remove_dir(group).is_err());
+        self.memory_v1 = self
+            .memory_v1
+            .take()
+            .filter(|group| fs::remove_dir(group).is_err());
+    }
+}
+
+fn limit_v2(group: &Path, bytes: u64) -> io::Result<()> {
+    if !group.join("memory.max").exists() {
+        // The parent must hand the controller down first; it may not where it has processes.
+        let parent = group.parent().unwrap_or(group);
+        fs::write(parent.join("cgroup.subtree_control"), "+memory")?;
+    }
+    fs::write(group.join("memory.max"), bytes.to_string())?;
+    // Swap is no memory to serve from; where there is no such file there is no swap limit.
+    let _ = fs::write(group.join("memory.swap.max"), "0");
+    Ok(())
+}
+
+fn limit_v1(group: &Path, bytes: u64) -> io::Result<()> {
+    fs::write(group.join("memory.limit_in_bytes"), bytes.to_string())?;
+    // Absent where swap is not accounted.
+    let _ = fs::write(group.join("memory.memsw.limit_in_bytes"), bytes.to_string());
+    Ok(())
+}
+
+/// Makes the group below the own one, or below the root of the mount where that is not visible.
+fn make(hierarchy: &Hierarchy, name: &str) -> io::Result<PathBuf> {
+    let own = hierarchy
+        .mount
+        .join(hierarchy.own.strip_prefix("/").unwrap_or(&hierarchy.own));
+    let parent = if own.is_dir() {
+        own
+    } else {
+        hierarchy.mount.clone()
+    };
+    let group = parent.join(name);
+    match fs::create_dir(&group) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(group),
+    }
+}
+
+fn unified(mounts: &str, member: &str) -> Option<Hierarchy> {
+    let own = member.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(Hierarchy {
+        mount: mount_of(mounts, "cgroup2", "")?,
+        own: own.into(),
+    })
+}
+
+fn memory_v1(mounts: &str, member: &str) -> Option<Hierarchy> {
+    let own = member.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let controllers = fields.next()?;
+        controllers
+            .split(',')
+            .any(|one| one == "memory")
+            .then(|| fields.next())
+            .flatten()
+    })?;
+    Some(Hierarchy {
+        mount: mount_of(mounts, "cgroup", "memory")?,
+        own: own.into(),
+    })
+}
+
+/// The mount point of a file system type, with `option` among its super options when not empty.
+fn mount_of(mounts: &str, kind: &str, option: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (head, tail) = line.split_once(" - ")?;
+        let mut tail = tail.split(' ');
+        let is_kind = tail.next()? == kind;
+        let options = tail.nth(1)?;
+        let has_option = option.is_empty() || options.split(',').any(|one| one == option);
+        (is_kind && has_option)
+            .then(|| head.split(' ').nth(4))
+            .flatten()
+            .map(PathBuf::from)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:4 - cgroup cgroup rw,memory
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn both_hierarchies_are_found_where_they_are_mounted() {
+        let member = "9:name=systemd:/\n4:cpuset,memory:/a/b\n0::/c\n";
+        let v1 = memory_v1(MOUNTS, member).unwrap();
+        assert_eq!(
+            (v1.mount, v1.own),
+            ("/sys/fs/cgroup/memory".into(), "/a/b".into())
+        );
+        let v2 = unified(MOUNTS, member).unwrap();
+        assert_eq!(
+            (v2.mount, v2.own),
+            ("/sys/fs/cgroup/unified".into(), "/c".into())
+        );
+    }
+
+    #[test]
+    fn a_kernel_without_them_has_none() {
+        assert_eq!(unified("", "0::/\n"), None);
+        assert_eq!(memory_v1(MOUNTS, "0::/\n"), None);
+        let groups = Groups::default();
+        assert!(!groups.can_kill() && groups.oom_kills() == 0 && groups.procs().is_empty());
+    }
+}

@@ -42,8 +42,6 @@ def read_text(path: Path) -> str:
 
 def parse_app(text: str, path: Path | None = None) -> App:
     """Checks the text of an app file; `path` places relative files and names it in errors."""
-    from preroll.config.rules import keep_unbuilt_keys_out, problems_in
-
     name = str(path) if path else "app"
     try:
         data = tomllib.loads(text)
@@ -51,6 +49,13 @@ def parse_app(text: str, path: Path | None = None) -> App:
         raise AppFileError([_syntax(name, text, error)], []) from None
     except RecursionError:
         raise AppFileError([f"{name}: nested too deeply"], []) from None
+    return app_of_data(data, path, name, text)
+
+
+def app_of_data(data: dict[str, Any], path: Path | None, name: str, text: str) -> App:
+    """Checks parsed data; `name` and `text` say in errors where it came from."""
+    from preroll.config.rules import keep_unbuilt_keys_out, problems_in
+
     problems, data = keep_unbuilt_keys_out(data)
     try:
         app = build(data, path)
@@ -97,7 +102,7 @@ def _line(name: str, text: str, problem: Problem) -> str:
     from preroll.config.locate import place
 
     at = place(text, problem.where, problem.is_about_key)
-    prefix = f"{name}:{at[0]}:{at[1]}" if at else name
+    prefix = f"{name}:{at[0]}:{at[1]}" if at else f"{name}:"
     where = dotted(problem.where)
     return f"{prefix} {where}: {problem.message}" if where else f"{prefix} {problem.message}"
 

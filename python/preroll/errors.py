@@ -10,6 +10,8 @@ class PrerollError(Exception):
     """
 
     exit_code = 1
+    is_report = False
+    """Whether the message is a list for the terminal, with its own places (file:line)."""
 
 
 class InputError(PrerollError):

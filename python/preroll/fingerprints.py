@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 1 << 22
 
 
+def cache_path() -> Path:
+    """Where digests are remembered: XDG_CACHE_HOME, else ~/.cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "preroll" / "digests.json"
+
+
 def fingerprint(stage: Stage, directory: Path, digests: DigestCache) -> Fingerprint:
     """The fingerprint of a stage on this machine now.
 

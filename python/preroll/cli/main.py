@@ -22,6 +22,7 @@ class Command:
 
 GROUPS = ("Run", "Explain", "Measure", "State", "Plan")
 COMMANDS: tuple[Command, ...] = (
+    Command("Run", "check", "preroll.cli.check", "every error of an app file, and warnings"),
     Command(
         "State", "weights", "preroll.cli.weights", "what precision a weights file really holds"
     ),
@@ -69,7 +70,7 @@ def main() -> None:
     try:
         status = run(sys.argv[1:])
     except PrerollError as error:
-        print(f"preroll: {error}", file=sys.stderr)
+        print(error if error.is_report else f"preroll: {error}", file=sys.stderr)
         status = error.exit_code
     except KeyboardInterrupt:
         status = 130

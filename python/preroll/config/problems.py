@@ -29,6 +29,8 @@ class Problem:
 class AppFileError(InputError):
     """An app file cannot be used; `problems` has every reason, the message one a line."""
 
+    is_report = True
+
     def __init__(self, lines: Sequence[str], problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(lines))
         self.problems = tuple(problems)

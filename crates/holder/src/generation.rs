@@ -13,8 +13,10 @@ use crate::ring::Stream;
 use crate::spec::{Spec, Stdio};
 use crate::status::Exit;
 
-/// The mark by which what is left of a killed holder's tree is found.
+/// The marks by which what is left of a killed holder's tree is found: which holder, and where,
+/// for two applications may use the same id.
 const MARK: &str = "PREROLL_HOLDER";
+const MARK_DIR: &str = "PREROLL_HOLDER_DIR";
 /// More room than the default for a child that prints while the holder writes its log.
 const PIPE_BYTES: usize = 256 * 1024;
 
@@ -59,6 +61,7 @@ impl Setting<'_> {
         let (streams, stdout, stderr) = self.open_streams().map_err(|e| format!("stdio: {e}"))?;
         let mut env = program.env.clone();
         env.insert(MARK.to_owned(), self.spec.id.clone());
+        env.insert(MARK_DIR.to_owned(), self.spec.dir.display().to_string());
         env.extend(self.sockets.environment());
         let launch = Launch {
             argv: &program.argv,

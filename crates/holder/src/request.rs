@@ -64,6 +64,7 @@ pub fn handle(line: &[u8], conn: &mut Conn, holder: &mut Holder, poll: &mut Poll
             follow,
             limit,
         } => {
+            // `since` is the last line that the caller has.
             let left = if follow {
                 u64::MAX
             } else {
@@ -112,7 +113,7 @@ pub fn advance(conn: &mut Conn, holder: &Holder) -> bool {
                 return false;
             }
             if let Job::Lines(cursor) = std::mem::replace(&mut conn.job, Job::Idle) {
-                conn.reply(&json!({"ok": true, "next": cursor.next, "dropped": cursor.dropped}));
+                conn.reply(&json!({"ok": true, "next": cursor.next - 1, "dropped": cursor.dropped}));
             }
             true
         }

@@ -124,7 +124,7 @@ mod tests {
     fn descendants_and_their_use_are_found_and_ended() {
         let me = std::process::id() as i32;
         let mut shell = std::process::Command::new("sh")
-            .args(["-c", "sleep 1000 & echo $!; wait"])
+            .args(["-c", "sleep 1000 & echo $!; wait $!"])
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();

@@ -1,0 +1,1 @@
+"""Where processes run: one contract (base), one implementation per place."""

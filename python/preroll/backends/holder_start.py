@@ -1,0 +1,164 @@
+"""Starting a holder: a detached process that says on stderr why it cannot, or lets go of it."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from preroll.backends.base import ProcessSpec
+from preroll.backends.holder_client import SPEC_VERSION
+from preroll.errors import InputError, UnavailableError
+
+PROGRAM = "preroll-holder"
+START_TIMEOUT_S = 30.0
+"""A holder is up in milliseconds; on a machine that swaps it may take its time."""
+MAX_COMPLAINT_BYTES = 65536
+
+
+def find_program() -> Path:
+    """The holder program that came with this installation, else the one in PATH."""
+    scripts = Path(sysconfig.get_path("scripts"))
+    if (scripts / PROGRAM).is_file():
+        return scripts / PROGRAM
+    found = shutil.which(PROGRAM)
+    if found is None:
+        raise UnavailableError(
+            f"{PROGRAM} is neither in {scripts} nor in PATH; it is part of the package"
+            " preroll-bin: pip install --force-reinstall preroll-bin"
+        )
+    return Path(found)
+
+
+def to_json(spec: ProcessSpec, folder: Path, socket: Path) -> dict[str, Any]:
+    """The specification as docs/protocol.md has it."""
+    limits, restart = spec.limits, spec.restart
+    return {
+        "version": SPEC_VERSION,
+        "id": spec.id,
+        "dir": str(folder),
+        "socket": str(socket),
+        "argv": list(spec.argv),
+        "env": dict(spec.env),
+        "cwd": str(spec.cwd),
+        "stdio": spec.stdio.value,
+        "listen": [{"name": one.name, "address": one.address} for one in spec.listen],
+        "limits": {
+            "memory_bytes": limits.memory_bytes,
+            "cpus": None if limits.cpus is None else list(limits.cpus),
+            "nice": limits.nice,
+        },
+        "log": {"max_bytes": spec.log_bytes, "files": spec.log_files},
+        "tail_lines": spec.tail_lines,
+        "restart": restart
+        and {"min_ms": round(restart.min_s * 1000), "max_ms": round(restart.max_s * 1000)},
+        "stop": {"signal": spec.stop_signal, "grace_ms": round(spec.grace_s * 1000)},
+        "orphans": spec.orphans.value,
+    }
+
+
+def write_spec(folder: Path, value: dict[str, Any]) -> Path:
+    """Writes spec.json, never under a running holder. Raises InputError with what to do."""
+    path = folder / "spec.json"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(file, "w") as out:
+                json.dump(value, out)
+        finally:
+            os.close(lock)
+    except BlockingIOError as error:
+        raise InputError(
+            f"{value['id']}: another holder runs in {folder}; an id names one process: stop that"
+            " one or take another id"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be written: {error}") from error
+    return path
+
+
+class _Detached(subprocess.Popen[bytes]):
+    """A process that outlives us: letting go of it is no mistake to be warned of."""
+
+    def __del__(self) -> None:
+        pass
+
+
+class Reaper:
+    """Collects holders that end while we live: until then each is our child."""
+
+    def __init__(self) -> None:
+        self._pidfds: set[int] = set()
+
+    def watch(self, process: _Detached) -> None:
+        loop = asyncio.get_running_loop()
+        pidfd = os.pidfd_open(process.pid)
+        self._pidfds.add(pidfd)
+
+        def ended() -> None:
+            loop.remove_reader(pidfd)
+            self._pidfds.discard(pidfd)
+            os.close(pidfd)
+            process.wait()
+
+        loop.add_reader(pidfd, ended)
+
+    def close(self) -> None:
+        """Lets go of all that still run; call it on the loop that started them."""
+        for pidfd in self._pidfds:
+            asyncio.get_running_loop().remove_reader(pidfd)
+            os.close(pidfd)
+        self._pidfds.clear()
+
+
+async def start_holder(program: Path, spec_path: Path, reaper: Reaper) -> None:
+    """Returns when the holder runs and has started its child (or knows why it could not).
+
+    Raises InputError with the holder's complaint, UnavailableError when it says nothing.
+    """
+    read_end, write_end = os.pipe()
+    try:
+        process = _Detached(
+            [program, spec_path],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=write_end,
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        os.close(read_end)
+        raise UnavailableError(f"{program} cannot be started: {error}") from error
+    finally:
+        os.close(write_end)
+    reaper.watch(process)
+    try:
+        complaint = await _read_to_end(read_end)
+    except TimeoutError as error:
+        process.kill()
+        raise UnavailableError(
+            f"{program} for {spec_path} was not up within {START_TIMEOUT_S:g} s"
+        ) from error
+    if complaint:
+        raise InputError(complaint.decode(errors="replace").strip())
+
+
+async def _read_to_end(file: int) -> bytes:
+    """Reads a pipe until its writer has let go, and closes it."""
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+    pipe = os.fdopen(file, "rb", buffering=0)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            return await reader.read(MAX_COMPLAINT_BYTES)
+    finally:
+        transport.close()

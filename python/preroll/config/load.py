@@ -61,11 +61,11 @@ def app_of_data(data: dict[str, Any], path: Path | None, name: str, text: str) -
         app = build(data, path)
     except ValidationError as error:
         problems += problems_of(error, App)
-        app = what_is_sound(data, path)
+        app = what_is_sound(data, path, problems)
     stages = data.get("stage")
     problems += problems_in(app, stages if isinstance(stages, dict) else {})
     if problems:
-        raise AppFileError([_line(name, text, p) for p in _ordered(text, problems)], problems)
+        raise AppFileError(report(name, text, problems), problems)
     return app
 
 
@@ -73,8 +73,9 @@ def build(data: dict[str, Any], path: Path | None) -> App:
     return App.model_validate({**data, "(path)": path.absolute() if path else None})
 
 
-def what_is_sound(data: dict[str, Any], path: Path | None) -> App:
-    """The tables that are right by themselves: the rules apply to those even if others fail."""
+def what_is_sound(data: dict[str, Any], path: Path | None, problems: list[Problem]) -> App:
+    """The tables that are right by themselves, and stages without their wrong keys: the rules
+    apply to those even if something else fails."""
 
     def validates(part: dict[str, Any]) -> bool:
         try:
@@ -84,24 +85,34 @@ def what_is_sound(data: dict[str, Any], path: Path | None) -> App:
         return True
 
     stages = data.get("stage")
-    tables = stages.items() if isinstance(stages, dict) else ()
-    sound: dict[str, Any] = {"stage": {k: v for k, v in tables if validates({"stage": {k: v}})}}
+    wrong = {p.where[1:3] for p in problems if p.where[0:1] == ("stage",) and len(p.where) > 2}
+    tables = {
+        name: {k: v for k, v in table.items() if (name, k) not in wrong}
+        for name, table in (stages.items() if isinstance(stages, dict) else ())
+        if isinstance(table, dict)
+    }
+    sound: dict[str, Any] = {
+        "stage": {
+            name: table for name, table in tables.items() if validates({"stage": {name: table}})
+        }
+    }
     for key in ("serve", "route"):
         if key in data and validates({key: data[key]}):
             sound[key] = data[key]
     return build(sound, path)
 
 
-def _ordered(text: str, problems: list[Problem]) -> list[Problem]:
-    from preroll.config.locate import place
+def report(name: str, text: str, problems: list[Problem]) -> list[str]:
+    """One line per problem, in the order of the text."""
+    from preroll.config.locate import Places
 
-    return sorted(problems, key=lambda p: place(text, p.where, p.is_about_key) or (0, 0))
+    places = Places(text)
+    placed = [(places.of(p.where, p.is_about_key), p) for p in problems]
+    placed.sort(key=lambda pair: pair[0] or (0, 0))
+    return [_line(name, at, problem) for at, problem in placed]
 
 
-def _line(name: str, text: str, problem: Problem) -> str:
-    from preroll.config.locate import place
-
-    at = place(text, problem.where, problem.is_about_key)
+def _line(name: str, at: tuple[int, int] | None, problem: Problem) -> str:
     prefix = f"{name}:{at[0]}:{at[1]}" if at else f"{name}:"
     where = dotted(problem.where)
     return f"{prefix} {where}: {problem.message}" if where else f"{prefix} {problem.message}"

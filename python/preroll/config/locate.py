@@ -13,17 +13,26 @@ Place = tuple[int, int]
 Keys = dict[KeyPath, tuple[Place, Place]]
 
 
-def place(text: str, where: KeyPath, is_about_key: bool) -> Place | None:
-    """Line and column (from 1, in characters) of a key, or of its value.
+class Places:
+    """Where the keys of a text are."""
 
-    A path that is not in the text is found at its nearest ancestor that is; None if there is none.
-    """
-    keys = _keys(text)
-    for length in range(len(where), 0, -1):
-        if where[:length] in keys:
-            at_key, at_value = keys[where[:length]]
-            return at_key if is_about_key or length < len(where) else at_value
-    return None
+    def __init__(self, text: str) -> None:
+        try:
+            self._keys = _keys(text)
+        except RecursionError:
+            self._keys = {}  # nested beyond anything written by hand: errors without a place
+
+    def of(self, where: KeyPath, is_about_key: bool) -> Place | None:
+        """Line and column (from 1, in characters) of a key, or of its value.
+
+        A path that is not in the text is found at its nearest ancestor that is; None if there is
+        none.
+        """
+        for length in range(len(where), 0, -1):
+            if where[:length] in self._keys:
+                at_key, at_value = self._keys[where[:length]]
+                return at_key if is_about_key or length < len(where) else at_value
+        return None
 
 
 def _keys(text: str) -> Keys:

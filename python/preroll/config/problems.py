@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+import re
 import types
 import typing
 from collections.abc import Iterable, Sequence
@@ -14,6 +16,7 @@ from preroll.errors import InputError
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 KeyPath = tuple[str | int, ...]
 
 
@@ -40,7 +43,11 @@ def dotted(where: Iterable[str | int]) -> str:
     """A key path as TOML spells it: `stage.chat.warmup[0].path`."""
     text = ""
     for part in where:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            key = part if BARE_KEY.fullmatch(part) else json.dumps(part, ensure_ascii=False)
+            text += f".{key}" if text else key
     return text
 
 

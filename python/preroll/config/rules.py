@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -67,18 +67,19 @@ MEASURED = (
 )
 
 
-def problems_in(app: App, named: Collection[str]) -> list[Problem]:
+def problems_in(app: App, raw: Mapping[str, Any]) -> list[Problem]:
     """Everything that is wrong although each value alone is allowed.
 
-    `named`: the stages that the file names, those that `app` lacks for their errors included.
+    `raw`: the stages as the file has them, with those and their keys that `app` lacks because
+    they are wrong by themselves.
     """
     problems = list(_serve(app.serve))
-    if not named:
+    if not raw:
         problems.append(Problem(("stage",), "no stage; allowed: at least one [stage.NAME]", True))
     for name, stage in app.stages.items():
         prefix: KeyPath = ("stage", name)
-        problems += [replace(p, where=(*prefix, *p.where)) for p in _stage(stage, app)]
-    problems += _routes(app, named)
+        problems += [replace(p, where=(*prefix, *p.where)) for p in _stage(stage, app, raw[name])]
+    problems += _routes(app, raw)
     problems += _models(app)
     return problems
 
@@ -105,8 +106,8 @@ def is_loopback(address: str) -> bool:
     return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
-def _stage(stage: Stage, app: App) -> Iterator[Problem]:
-    yield from _keys_of_engine(stage)
+def _stage(stage: Stage, app: App, raw: Mapping[str, Any]) -> Iterator[Problem]:
+    yield from _keys_of_engine(stage, set(raw))
     yield from _scaling(stage)
     if stage.gpus and stage.gpu_memory_bytes:
         message = "gpu_memory is a share of one device; leave out gpus"
@@ -117,7 +118,7 @@ def _stage(stage: Stage, app: App) -> Iterator[Problem]:
             yield Problem(("warmup", i, "body"), f"{warmup.body!r}: there is no file {path}")
         if warmup.method == "GET" and warmup.body is not None:
             yield Problem(("warmup", i, "method"), "'GET' has no body; allowed here: POST, PUT")
-    if not _misses_needs(stage):
+    if not _misses_needs(stage) and set(raw) <= _given(stage):
         from preroll.engines.base import get_engine
 
         yield from get_engine(stage.engine).check(stage)
@@ -132,8 +133,7 @@ def _misses_needs(stage: Stage) -> bool:
     return not set(NEEDS[stage.engine]) <= _given(stage)
 
 
-def _keys_of_engine(stage: Stage) -> Iterator[Problem]:
-    given = _given(stage)
+def _keys_of_engine(stage: Stage, given: set[str]) -> Iterator[Problem]:
     for key in NEEDS[stage.engine]:
         if key not in given:
             yield Problem((), f"missing key {key!r}: engine {stage.engine!r} needs it", True)

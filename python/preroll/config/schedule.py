@@ -58,9 +58,10 @@ def _days(text: str) -> frozenset[int]:
         return frozenset(range(7))
     days: set[int] = set()
     for part in text.lower().split(","):
-        first, _, last = part.partition("-")
-        if first not in DAYS or (last or first) not in DAYS:
+        first, *rest = part.split("-")
+        last = rest[0] if rest else first
+        if first not in DAYS or last not in DAYS or len(rest) > 1:
             raise ValueError(f"unknown day in {text!r}; {ALLOWED}")
-        start, end = DAYS.index(first), DAYS.index(last or first)
+        start, end = DAYS.index(first), DAYS.index(last)
         days |= {d % 7 for d in range(start, end + 1 if end >= start else end + 8)}
     return frozenset(days)

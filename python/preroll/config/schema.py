@@ -203,7 +203,9 @@ class App(Table):
     """A whole app file. Relative paths in it are relative to `directory`."""
 
     serve: Serve = Field(default_factory=lambda: Serve.model_validate({}))
-    stages: Annotated[dict[str, Stage], BeforeValidator(values.named_tables)] = Field(alias="stage")
+    stages: Annotated[dict[str, Stage], BeforeValidator(values.named_tables)] = Field(
+        default_factory=dict, alias="stage"
+    )
     routes: Annotated[tuple[Route, ...], BeforeValidator(values.tuples)] = Field((), alias="route")
     path: Path | None = Field(None, alias="(path)")
 

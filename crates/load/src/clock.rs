@@ -12,11 +12,6 @@ pub fn cpu_ns() -> i64 {
     read(ClockId::ProcessCPUTime)
 }
 
-/// Wall clock, nanoseconds since the Unix epoch; used only to date a result.
-pub fn wall_ns() -> i64 {
-    read(ClockId::Realtime)
-}
-
 fn read(id: ClockId) -> i64 {
     let t = clock_gettime(id);
     t.tv_sec * 1_000_000_000 + t.tv_nsec

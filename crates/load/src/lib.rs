@@ -1,6 +1,7 @@
 //! `preroll-load`: a load client that measures its own error, and a mock backend with known truth.
 
 mod chunked;
+mod client;
 mod clock;
 mod mock;
 mod net;
@@ -10,12 +11,13 @@ mod timers;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: preroll-load mock [--listen tcp:HOST:PORT|unix:PATH] [--ttft-ms N] …";
+const USAGE: &str = "usage: preroll-load run SPEC.json | preroll-load mock [--listen tcp:HOST:PORT|unix:PATH] [--ttft-ms N] …";
 
 /// Runs the program; 2 is a wrong command line, 1 a failure later on.
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
+        Some("run") => client::main(&arguments[1..]),
         Some("mock") => mock::main(&arguments[1..]),
         _ => Err(USAGE.to_owned()),
     };

@@ -58,16 +58,6 @@ impl Poller {
         )?)
     }
 
-    /// Watches only for writability and errors: for a connection whose reads are paused.
-    pub fn pause(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
-        Ok(epoll::modify(
-            &self.epoll,
-            fd,
-            EventData::new_u64(token),
-            EventFlags::empty(),
-        )?)
-    }
-
     /// Waits until something is ready or `deadline_ns` (monotonic) has come; fills `ready`.
     pub fn wait(
         &mut self,

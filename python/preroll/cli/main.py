@@ -22,6 +22,10 @@ class Command:
 
 GROUPS = ("Run", "Explain", "Measure", "State", "Plan")
 COMMANDS: tuple[Command, ...] = (
+    Command("Run", "serve", "preroll.cli.serve", "start an app or one model, and keep it running"),
+    Command("Run", "ps", "preroll.cli.ps", "replicas, states, ages, memory"),
+    Command("Run", "logs", "preroll.cli.logs", "what replicas print; -f follows"),
+    Command("Run", "stop", "preroll.cli.stop", "end an app: door, replicas, control"),
     Command("Run", "check", "preroll.cli.check", "every error of an app file, and warnings"),
     Command(
         "State", "weights", "preroll.cli.weights", "what precision a weights file really holds"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -12,11 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from preroll.errors import InputError, UnavailableError
-
-MAX_SOCKET_PATH = 107
-"""sun_path without its final zero byte."""
-_LONGEST_NAME = 80
-"""A stage name (63 at most), ordinal, suffix and extension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +51,8 @@ class StateDir:
         return self.holders / replica_id / "replica.json"
 
     def socket(self, name: str) -> Path:
-        """Path of a socket, resolved so that it fits in sun_path."""
+        """Path of a socket in the directory that the backend has prepared, short enough for
+        sun_path."""
         return Path(os.path.realpath(self.run)) / name
 
     def prepare(self) -> None:
@@ -65,7 +60,6 @@ class StateDir:
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.holders.mkdir(exist_ok=True, mode=0o700)
-            self._prepare_run()
             probe = self.root / ".writable"
             probe.write_bytes(b"")
             probe.unlink()
@@ -74,31 +68,6 @@ class StateDir:
                 f"state directory {self.root}: {error.strerror or error}; allowed: a directory"
                 " that can be written; give another one with --state DIR"
             ) from error
-
-    def _prepare_run(self) -> None:
-        if len(str(self.run.absolute())) + 1 + _LONGEST_NAME <= MAX_SOCKET_PATH:
-            if self.run.is_symlink():
-                self.run.unlink()
-            self.run.mkdir(exist_ok=True, mode=0o700)
-            self.run.chmod(0o700)
-            return
-        digest = hashlib.sha256(str(self.root.absolute()).encode()).hexdigest()[:12]
-        base = Path(f"/tmp/preroll-{os.getuid()}")
-        for directory in (base, base / digest):
-            directory.mkdir(exist_ok=True, mode=0o700)
-            facts = directory.lstat()
-            if facts.st_uid != os.getuid() or facts.st_mode & 0o077 or directory.is_symlink():
-                raise InputError(
-                    f"{directory}: owned by user {facts.st_uid}, mode {facts.st_mode & 0o777:o};"
-                    " allowed: yours, mode 700; remove it or use a shorter --state DIR"
-                )
-        if self.run.is_symlink() and self.run.readlink() == base / digest:
-            return
-        if self.run.is_symlink():
-            self.run.unlink()
-        elif self.run.is_dir():
-            self.run.rmdir()
-        self.run.symlink_to(base / digest)
 
 
 class Lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,8 @@ class StartEstimate:
 
 def tables(
     app: App,
-    endpoints: dict[str, Sequence[Endpoint]],
-    starts: dict[str, StartEstimate | None],
+    endpoints: Mapping[str, Sequence[Endpoint]],
+    starts: Mapping[str, StartEstimate | None],
     version: int,
 ) -> dict[str, Any]:
     """The whole document of `PUT /tables`. Raises InputError for a secret that is not there."""

@@ -1,0 +1,176 @@
+"""`preroll serve`: starts an app, keeps it running, and says what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import cyclopts
+from cyclopts import Parameter
+
+from preroll.cli.call import call
+from preroll.cli.progress import Progress, curl_line
+from preroll.config import App, load_app
+from preroll.config.quick import USAGE, quick_app
+from preroll.config.values import host_port
+from preroll.errors import InputError
+from preroll.serve.controller import DRAIN_S, Controller
+from preroll.serve.notify import notify
+from preroll.serve.statedir import StateDir, default_state
+
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+def main(arguments: list[str]) -> int:
+    own, flags = split_flags(arguments)
+    return call(command(flags), own)
+
+
+def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is ours, and what follows `--` for the engine."""
+    if "--" not in arguments:
+        return list(arguments), []
+    at = list(arguments).index("--")
+    return list(arguments[:at]), list(arguments[at + 1 :])
+
+
+def command(flags: Sequence[str]) -> cyclopts.App:
+    usage = "\n".join(f"    {line}" for line in USAGE.values())
+    text = f"{__doc__}\n\n    preroll serve APP.toml\n{usage}"
+    app = cyclopts.App(name="preroll serve", help=text, version_flags=[])
+
+    @app.default
+    def serve(
+        app_or_engine: str,
+        target: str | None = None,
+        /,
+        *,
+        state: Path | None = None,
+        listen: list[str] | None = None,
+        leave: Flag = False,
+        detach: Flag = False,
+        drain: float = DRAIN_S,
+    ) -> int:
+        """Serves an app file, or one model or program without a file.
+
+        Parameters
+        ----------
+        state: Path
+            State directory; default $XDG_STATE_HOME/preroll/NAME.
+        listen: list[str]
+            HOST:PORT of the door, instead of the app file's; may be repeated.
+        leave: bool
+            At the end leave door and replicas running; `preroll stop` ends them.
+        detach: bool
+            Return when everything is ready; the service goes on in the background.
+        drain: float
+            Seconds that running requests may take to finish at the end.
+        """
+        served = read_app(app_or_engine, target, flags, tuple(listen or ()))
+        where = StateDir(state or default_state(app_name(served, app_or_engine, target)))
+        if detach:
+            from preroll.cli.detach import serve_detached
+
+            return serve_detached(where, detached_arguments(app_or_engine, target, listen, flags))
+        return asyncio.run(run(served, where, leave=leave, drain_s=drain))
+
+    return app
+
+
+def read_app(
+    app_or_engine: str, target: str | None, flags: Sequence[str], listen: tuple[str, ...]
+) -> App:
+    """The app of a file (it has a suffix or exists), or of an engine's name and target."""
+    if app_or_engine in USAGE and not Path(app_or_engine).is_file():
+        return quick_app(
+            app_or_engine, target, flags, serve={"listen": list(listen)} if listen else {}
+        )
+    if target is not None or flags:
+        extra = target if target is not None else f"-- {' '.join(flags)}"
+        raise InputError(f"{extra!r}: an app file takes no target and no flags; put them into it")
+    app = load_app(Path(app_or_engine))
+    if not listen:
+        return app
+    try:
+        checked = tuple(host_port(address) for address in listen)
+    except ValueError as error:
+        raise InputError(f"--listen {' '.join(listen)}: {error}") from error
+    return app.model_copy(update={"serve": app.serve.model_copy(update={"listen": checked})})
+
+
+def app_name(app: App, app_or_engine: str, target: str | None) -> str:
+    """The name of an app's default state directory."""
+    if app.path and app.path.is_file():
+        return app.path.stem
+    last = (target or "").rstrip("/").rpartition("/")[2]
+    name = f"{app_or_engine}-{last}" if last else app_or_engine
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".")[:80]
+
+
+def detached_arguments(
+    app_or_engine: str, target: str | None, listen: list[str] | None, flags: Sequence[str]
+) -> list[str]:
+    words = [app_or_engine, *([target] if target is not None else [])]
+    for address in listen or ():
+        words += ["--listen", address]
+    return [*words, *(["--", *flags] if flags else [])]
+
+
+async def run(app: App, state: StateDir, *, leave: bool, drain_s: float) -> int:
+    """Serves until SIGINT or SIGTERM; a second one no longer waits for running requests."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    progress = Progress()
+    controller = Controller(app, state, progress.event)
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked)
+    with progress:
+        try:
+            await controller.start()
+        except BaseException:
+            await controller.abandon()
+            raise
+        for warning in controller.warnings:
+            progress.say(f"warning: {warning}")
+        ready = asyncio.create_task(announce(app, controller, progress))
+        await stop.wait()
+        ready.cancel()
+        notify("STOPPING=1")
+        if leave:
+            await controller.leave()
+            progress.say(f"left running; `preroll stop --state {state.root}` ends it")
+            return 0
+        progress.say("stopping: running requests may finish; again to end them now")
+        ending = asyncio.create_task(controller.stop(drain_s))
+        hurried = asyncio.create_task(hurry.wait())
+        await asyncio.wait((ending, hurried), return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            await controller.hurry()
+        with suppress(asyncio.CancelledError):
+            await ending
+        hurried.cancel()
+        progress.say("stopped")
+    return 0
+
+
+async def announce(app: App, controller: Controller, progress: Progress) -> None:
+    """Says where to send requests, once they will be answered."""
+    await controller.ready()
+    notify("READY=1")
+    addresses = controller.house.addresses
+    scheme = "https" if app.serve.tls else "http"
+    for address in addresses:
+        progress.say(f"serving on {scheme}://{address}")
+    for line in curl_line(app, f"{scheme}://{addresses[0]}"):
+        progress.say(line)

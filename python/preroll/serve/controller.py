@@ -1,0 +1,242 @@
+"""`preroll serve`: the composition root. Owns the state directory, the door and every stage."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from preroll import __version__
+from preroll.backends.base import Adoption
+from preroll.backends.local import LocalBackend
+from preroll.clock import boot_id
+from preroll.config import App
+from preroll.control.autoscaler import TICK_S
+from preroll.core import Decision
+from preroll.engines.base import Listens, get_engine
+from preroll.errors import PrerollError, UnavailableError
+from preroll.events import EventLog, read
+from preroll.serve.door import Door, DoorEvent, is_fresh
+from preroll.serve.doorhouse import DoorHouse
+from preroll.serve.publish import Publisher
+from preroll.serve.record import ReplicaRecord
+from preroll.serve.services import Services, Watcher
+from preroll.serve.stage import StageRunner
+from preroll.serve.statedir import Lock, StateDir, read_json, write_json
+from preroll.serve.tables import tables
+from preroll.serve.upstream import UrlRunner
+
+DRAIN_S = 30.0
+"""How long a stop lets running streams end, when nothing else is said."""
+
+_logger = logging.getLogger("preroll.serve")
+
+
+class Controller:
+    """Runs one app from one state directory until `stop` or `leave`."""
+
+    def __init__(self, app: App, state: StateDir, watcher: Watcher | None = None) -> None:
+        """Takes the lock. Raises UnavailableError when another `preroll serve` has it."""
+        self.app = app
+        self.state = state
+        state.prepare()
+        self._lock = Lock(state)
+        self._backend = LocalBackend(state.root)
+        self.services = Services(app.directory, state, EventLog(state.events), self._backend)
+        if watcher is not None:
+            self.services.watcher = watcher
+        self.services.door = Door(f"unix:{state.socket('door.sock')}")
+        self.services.publisher = Publisher(
+            state.tables, self.services.door.admin, self._build, self._write_status
+        )
+        self.house = DoorHouse(app, self.services)
+        self.stages: dict[str, StageRunner] = {}
+        self.upstreams: dict[str, UrlRunner] = {}
+        self.warnings: list[str] = []
+        self._is_ready = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Adopts what runs, then brings up the rest. Raises PrerollError when it cannot."""
+        self.services.record(
+            "serve_started", data={"version": __version__, "app": str(self.app.path)}
+        )
+        self._make_stages()
+        adoption = await self.services.backend.adopt()
+        self._adopt_replicas(adoption)
+        self.services.publisher.write_first()
+        left = (*adoption.running, *adoption.exited)
+        door = next((status for status in left if status.id == self.house.id), None)
+        self.warnings += await self.house.ensure(door)
+        self.services.door.follow(self._door_event)
+        self._tasks = [
+            asyncio.create_task(self.services.publisher.run()),
+            asyncio.create_task(self._autoscale()),
+        ]
+        for stage in self.stages.values():
+            stage.want(self._first_wish(stage))
+        for upstream in self.upstreams.values():
+            self._tasks.append(asyncio.create_task(upstream.run()))
+        await self.services.publisher.published()
+
+    async def ready(self) -> None:
+        """Returns when every stage has as many ready replicas as its `min` says."""
+        stages = self.stages.values()
+        while not all(s.counts().num_ready >= s.stage.scaling.min_replicas for s in stages):
+            await self.services.publisher.published_once()
+        await self.services.publisher.published()
+        self._is_ready = True
+        self._write_status()
+
+    async def abandon(self) -> None:
+        """After a failed `start`: ends what it has begun, leaves what it had adopted."""
+        await self._end_tasks()
+        for stage in self.stages.values():
+            stage.leave()
+        self._close("failed")
+
+    async def hurry(self) -> None:
+        """During `stop`: no longer waits for running requests."""
+        with suppress(PrerollError):
+            await self._backend.kill(self.house.id)
+
+    async def stop(self, drain_s: float = DRAIN_S) -> None:
+        """Ends everything: the door first, so that what was admitted is finished."""
+        self.services.record("serve_stopping", data={"drain_s": drain_s})
+        await self._end_tasks()
+        await self.house.stop(drain_s)
+        await asyncio.gather(*(stage.stop_all() for stage in self.stages.values()))
+        self._close("stopped")
+
+    async def leave(self) -> None:
+        """Ends control only; door and replicas go on, for a later control to adopt."""
+        await self._end_tasks()
+        for stage in self.stages.values():
+            stage.leave()
+        self._close("left")
+
+    # Parts of a start ------------------------------------------------------------------------
+
+    def _make_stages(self) -> None:
+        for name, stage in self.app.stages.items():
+            engine = get_engine(stage.engine)
+            if engine.listens(stage) is Listens.NOWHERE:
+                self.upstreams[name] = UrlRunner(self.services, stage, engine)
+                continue
+            runner = StageRunner(self.services, stage, engine)
+            self.stages[name] = runner
+            runner.measured(self._earlier_starts(name, runner.supervisor.digest))
+
+    def _earlier_starts(self, stage: str, digest: str) -> list[float]:
+        try:
+            events = list(read(self.state.events, kinds=("start",), limit=1000))
+        except UnavailableError:
+            return []
+        return [
+            (e.data["ready_ns"] - e.data["spawned_ns"]) / 1e9
+            for e in events
+            if e.stage == stage and e.data.get("digest") == digest
+        ]
+
+    def _adopt_replicas(self, adoption: Adoption) -> None:
+        for leftover in adoption.leftovers:
+            data = {"killed": leftover.num_killed, "reason": leftover.reason}
+            self.services.record("leftover", None, leftover.id, data)
+        self.warnings += [f"{name}: not adopted: {why}" for name, why in adoption.unusable.items()]
+        for status in (*adoption.running, *adoption.exited):
+            if status.id == self.house.id:
+                continue
+            record = ReplicaRecord.from_json(read_json(self.state.replica_file(status.id)))
+            stage = self.stages.get(record.stage) if record else None
+            if record is None or stage is None or status.has_exited:
+                reason = "ended" if status.has_exited else "no stage of the app file wants it"
+                self._tasks.append(asyncio.create_task(self._dismiss(status.id, reason)))
+            else:
+                stage.adopt(record)
+
+    async def _dismiss(self, process_id: str, reason: str) -> None:
+        self.services.record("dismissed", None, process_id, {"reason": reason})
+        with suppress(PrerollError):
+            await self.services.backend.stop(process_id)
+            await self.services.backend.release(process_id)
+
+    def _first_wish(self, stage: StageRunner) -> Decision:
+        """At the beginning nothing is known of the traffic: what runs is kept, `min` is started."""
+        scaling = stage.stage.scaling
+        live = len(stage.supervisor.live())
+        wanted = min(max(scaling.min_replicas, live), scaling.max_replicas)
+        return Decision(wanted, "the app file")
+
+    # While it runs ---------------------------------------------------------------------------
+
+    def _door_event(self, event: DoorEvent) -> None:
+        kind, name = str(event.get("kind")), str(event.get("stage"))
+        if kind == "demand":
+            if name in self.stages and is_fresh(event):
+                self.stages[name].demand(int(event.get("waiting", 1)))
+        elif is_fresh(event):
+            replica = event.get("replica")
+            data = {k: v for k, v in event.items() if k not in ("kind", "stage", "replica", "seq")}
+            self.services.record(f"door_{kind}", name, replica, data, durable=False)
+
+    async def _autoscale(self) -> None:
+        door = self.services.door
+        while True:
+            with suppress(UnavailableError):
+                state = await self.services.blocking(door.state)
+                for name, stage in self.stages.items():
+                    if name in state:
+                        stage.scale(state[name], self.services.clock.wall_s())
+            await asyncio.sleep(TICK_S)
+
+    def _build(self, version: int) -> dict[str, Any]:
+        endpoints = {name: stage.endpoints() for name, stage in self.stages.items()}
+        endpoints |= {name: upstream.endpoints() for name, upstream in self.upstreams.items()}
+        starts = {name: stage.estimate() for name, stage in self.stages.items()}
+        return tables(self.app, endpoints, starts, version)
+
+    def _write_status(self) -> None:
+        stages = {name: stage.status() for name, stage in self.stages.items()}
+        stages |= {name: upstream.status() for name, upstream in self.upstreams.items()}
+        value = {
+            "version": 1,
+            "app": str(self.app.path or ""),
+            "pid": os.getpid(),
+            "ready": self._is_ready,
+            "boot_id": boot_id(),
+            "wall_s": time.time(),
+            "listen": self.house.addresses,
+            "stages": stages,
+            "warnings": self.warnings,
+            "problems": [
+                p for p in (self.services.log.problem, self.services.publisher.problem) if p
+            ],
+        }
+        try:
+            write_json(self.state.status, value)
+        except OSError as error:
+            _logger.debug("%s: %s", self.state.status, error)
+
+    # The end ---------------------------------------------------------------------------------
+
+    async def _end_tasks(self) -> None:
+        self.services.door.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _close(self, how: str) -> None:
+        self.services.record("serve_ended", data={"how": how})
+        self._backend.close()
+        self.services.log.close()
+        self.services.threads.shutdown(wait=False, cancel_futures=True)
+        self._lock.release()
+
+
+def app_state(path: Path | None, name: str) -> str:
+    """The name under which an app's default state directory lies."""
+    return path.stem if path else name

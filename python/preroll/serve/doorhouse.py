@@ -1,0 +1,148 @@
+"""The door's process: started under a holder that restarts it, adopted, upgraded, ended."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from preroll import __version__
+from preroll.backends.base import Listen, ProcessStatus
+from preroll.config import App
+from preroll.config.secrets import resolve_secret
+from preroll.errors import InputError, PrerollError, UnavailableError
+from preroll.serve.spawning import door_spec, program
+from preroll.serve.statedir import read_json
+
+if TYPE_CHECKING:
+    from preroll.serve.services import Services
+
+DOOR_ID = "door-1"
+"""Id of its holder; STATE/run/door.sock is the admin socket of the door itself."""
+START_TIMEOUT_S = 15.0
+
+
+class DoorHouse:
+    """Keeps one door running for an app; `addresses` is where it listens for the public."""
+
+    id = DOOR_ID
+
+    def __init__(self, app: App, services: Services) -> None:
+        self._app = app
+        self._services = services
+        self._backend = services.backend
+        self.addresses: list[str] = []
+
+    async def ensure(self, found: ProcessStatus | None) -> list[str]:
+        """Adopts the running door or starts one; returns what the user should know.
+
+        Raises InputError when an address cannot be bound, UnavailableError when it does not answer.
+        """
+        warnings: list[str] = []
+        if found is not None and not found.has_exited:
+            warnings = await self._adopt()
+        else:
+            if found is not None:
+                with suppress(PrerollError):
+                    await self._backend.release(DOOR_ID)
+            await self._start()
+        await self._answering()
+        return warnings
+
+    async def stop(self, drain_s: float) -> None:
+        """Drains: accepting ends, running streams finish within `drain_s`, then all ends."""
+        with suppress(PrerollError):
+            await self._backend.stop(DOOR_ID, drain_s)
+        with suppress(PrerollError):
+            await self._backend.release(DOOR_ID)
+
+    async def _start(self) -> None:
+        state = self._services.state
+        listen = [Listen("public", f"tcp:{address}") for address in self._app.serve.listen]
+        listen.append(Listen("internal", f"unix:{state.socket('internal.sock')}"))
+        listen.append(Listen("admin", self._services.door.admin))
+        await self._backend.start(door_spec(DOOR_ID, self._argv(), listen))
+        self.addresses = list(self._app.serve.listen)
+        self._services.record("door_started", data={"listen": self.addresses})
+
+    async def _adopt(self) -> list[str]:
+        spec = read_json(self._services.state.holder(DOOR_ID) / "spec.json") or {}
+        was = [
+            str(entry["address"]).removeprefix("tcp:")
+            for entry in spec.get("listen", [])
+            if entry.get("name") == "public"
+        ]
+        self.addresses = was
+        warnings = []
+        if set(was) != set(self._app.serve.listen):
+            wanted = ", ".join(self._app.serve.listen)
+            warnings.append(
+                f"the door goes on listening on {', '.join(was)}; the app file now says {wanted}:"
+                " `preroll stop`, then `preroll serve`, moves it"
+            )
+        version = await self._version()
+        if spec.get("argv") != list(self._argv()) or version not in (None, __version__):
+            warnings += await self._upgrade(version)
+        self._services.record("door_adopted", data={"listen": was, "version": version})
+        return warnings
+
+    async def _version(self) -> str | None:
+        with suppress(PrerollError):
+            health = await self._services.blocking(self._services.door.health)
+            return str(health["version"])
+        return None
+
+    async def _upgrade(self, version: str | None) -> list[str]:
+        """A second generation on the same sockets; the first one finishes its streams."""
+        try:
+            await self._backend.upgrade(DOOR_ID, self._argv())
+            await self._backend.retire(DOOR_ID)
+        except PrerollError as error:
+            return [f"the door (version {version}) could not be upgraded: {error}"]
+        self._services.record("door_upgraded", data={"from": version, "to": __version__})
+        return []
+
+    def _argv(self) -> tuple[str, ...]:
+        serve = self._app.serve
+        argv = [program("preroll-door")]
+        argv += ["--tables", str(self._services.state.tables)]
+        if serve.admin is not None:
+            argv += ["--admin-tcp", serve.admin]
+            if serve.admin_token is not None:
+                argv += ["--admin-token-file", str(self._token_file(serve.admin_token))]
+        if serve.access_log is not None:
+            path = self._app.directory / serve.access_log.file
+            argv += ["--access-log", str(path), "--access-sample", str(serve.access_log.sample)]
+        if serve.tls is not None:
+            for flag, name in (("--tls-cert", serve.tls.cert), ("--tls-key", serve.tls.key)):
+                argv += [flag, str(self._app.directory / name)]
+        return tuple(argv)
+
+    def _token_file(self, reference: str) -> Any:
+        """The token in a file that only this user reads: arguments are seen by everybody."""
+        path = self._services.state.root / "admin-token"
+        path.touch(mode=0o600)
+        path.write_text(resolve_secret(reference, self._app.directory))
+        return path
+
+    async def _answering(self) -> None:
+        deadline = self._services.now_s() + START_TIMEOUT_S
+        while True:
+            try:
+                await self._services.blocking(self._services.door.health)
+                return
+            except UnavailableError as error:
+                await self._raise_if_ended(error)
+                if self._services.now_s() > deadline:
+                    raise
+            await asyncio.sleep(0.005)
+
+    async def _raise_if_ended(self, error: UnavailableError) -> None:
+        """A door that ends at once has been given something it refuses: its own words say what."""
+        status = await self._backend.status(DOOR_ID)
+        if status.restarts < 3 and not status.has_exited:
+            return
+        since = max(0, status.lines - 5)
+        lines = [line.text async for line in self._backend.lines(DOOR_ID, since)]
+        await self.stop(0.5)
+        raise InputError("the door does not start: " + ("\n".join(lines) or str(error)))

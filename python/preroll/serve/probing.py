@@ -1,0 +1,86 @@
+"""Blocking probes and warm-up calls to one replica; they run in threads of control."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from preroll.control.health import start_delay_s
+from preroll.engines.base import Call, Probe
+from preroll.errors import PrerollError, UnavailableError
+from preroll.serve.http import connect, request
+
+PROBE_TIMEOUT_S = 2.0
+WARMUP_TIMEOUT_S = 300.0
+"""A first request may compile for minutes; one that takes longer serves nobody."""
+
+
+class NotServingError(PrerollError):
+    """A replica runs and may answer its health probe, but does not serve."""
+
+
+def check(address: str, probe: Probe, timeout_s: float = PROBE_TIMEOUT_S) -> None:
+    """One probe. Raises UnavailableError with the reason when it fails."""
+    if probe.path is None:
+        try:
+            connect(address, timeout_s).close()
+        except OSError as error:
+            raise UnavailableError(f"connecting to {address}: {error}") from error
+        return
+    response = request(address, "GET", probe.path, headers=probe.headers, timeout_s=timeout_s)
+    if response.status not in probe.ok:
+        raise UnavailableError(f"GET {probe.path} answered {response.status}")
+
+
+def wait_until_healthy(
+    address: str, probe: Probe, began_s: float, timeout_s: float, stop: threading.Event
+) -> None:
+    """Probes until one succeeds, often at first and then ever more rarely.
+
+    `began_s`: monotonic time of the spawn. Returns early when `stop` is set. Raises
+    NotServingError, with the last probe's error, after `timeout_s`.
+    """
+    error = "never probed"
+    while not stop.is_set():
+        elapsed_s = time.monotonic() - began_s
+        if elapsed_s > timeout_s:
+            raise NotServingError(
+                f"not healthy {timeout_s:g} s after its start (last probe: {error}); raise"
+                " start_timeout if it needs longer"
+            )
+        try:
+            check(address, probe)
+        except UnavailableError as failure:
+            error = str(failure)
+            stop.wait(start_delay_s(elapsed_s))
+        else:
+            return
+
+
+def warm_up(address: str, calls: Sequence[Call], host: str, authorization: str | None) -> None:
+    """Sends the explicit warm-up, one call after the other.
+
+    Raises NotServingError when one fails: health was answered, traffic was not.
+    """
+    for call in calls:
+        fields = [("Host", host), *call.headers]
+        if authorization:
+            fields.append(("Authorization", authorization))
+        try:
+            response = request(
+                address,
+                call.method,
+                call.path,
+                body=call.body,
+                headers=fields,
+                timeout_s=WARMUP_TIMEOUT_S,
+            )
+        except UnavailableError as error:
+            raise NotServingError(f"healthy, but its warm-up failed: {error}") from error
+        if response.status >= 400:
+            said = response.body[:500].decode(errors="replace").strip()
+            raise NotServingError(
+                f"healthy, but its warm-up failed: {call.method} {call.path} answered"
+                f" {response.status}: {said}"
+            )

@@ -1,0 +1,75 @@
+"""What the parts of one `preroll serve` share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from preroll.clock import Clock, SystemClock
+from preroll.control.health import HealthPolicy
+
+if TYPE_CHECKING:
+    from preroll.backends.base import Backend
+    from preroll.events import EventLog
+    from preroll.serve.door import Door
+    from preroll.serve.publish import Publisher
+    from preroll.serve.statedir import StateDir
+
+T = TypeVar("T")
+Watcher = Callable[[str, str | None, str | None, dict[str, Any]], None]
+"""Called with kind, stage, replica and data of each event, for progress on the terminal."""
+
+MAX_THREADS = 128
+"""Blocking probes in flight: one per starting replica and one per replica that is being checked."""
+
+
+def _ignore(kind: str, stage: str | None, replica: str | None, data: dict[str, Any]) -> None:
+    pass
+
+
+@dataclass(slots=True)
+class Services:
+    """`door` and `publisher` are set by the controller before any replica starts."""
+
+    directory: Path
+    state: StateDir
+    log: EventLog
+    backend: Backend
+    health: HealthPolicy = field(default_factory=HealthPolicy)
+    watcher: Watcher = _ignore
+    clock: Clock = field(default_factory=SystemClock)
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MAX_THREADS))
+    door: Door = field(init=False)
+    publisher: Publisher = field(init=False)
+    device_locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    def now_s(self) -> float:
+        return self.clock.monotonic_ns() / 1e9
+
+    def record(
+        self,
+        kind: str,
+        stage: str | None = None,
+        replica: str | None = None,
+        data: dict[str, Any] | None = None,
+        *,
+        durable: bool = True,
+    ) -> None:
+        """Logs one event and shows it; never waits for the disk."""
+        future = self.log.append(kind, stage=stage, replica=replica, data=data, durable=durable)
+        future.add_done_callback(lambda f: f.exception())  # the log itself says what is wrong
+        self.watcher(kind, stage, replica, data or {})
+
+    async def blocking(self, call: Callable[..., T], *args: Any) -> T:
+        """Runs a blocking call in a thread of control's own pool."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, call, *args)
+
+    def device_lock(self, device: str | None) -> asyncio.Lock:
+        """Held from spawn to ready, so that starts on one device come one after the other."""
+        if device is None:
+            return asyncio.Lock()
+        return self.device_locks.setdefault(device, asyncio.Lock())

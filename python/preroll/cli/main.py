@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("Run", "logs", "preroll.cli.logs", "what replicas print; -f follows"),
     Command("Run", "stop", "preroll.cli.stop", "end an app: door, replicas, control"),
     Command("Run", "check", "preroll.cli.check", "every error of an app file, and warnings"),
+    Command("Explain", "starts", "preroll.cli.starts", "what starts took; --run N measures them"),
     Command(
         "State", "weights", "preroll.cli.weights", "what precision a weights file really holds"
     ),
@@ -78,4 +80,8 @@ def main() -> None:
         status = error.exit_code
     except KeyboardInterrupt:
         status = 130
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; the interpreter's own flush must not fail too.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        status = 128 + 13
     sys.exit(status)

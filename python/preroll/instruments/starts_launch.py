@@ -1,0 +1,175 @@
+"""One cold launch of a command through a holder: stamped, billed, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic_ns
+
+from preroll.backends.base import Limits, ProcessSpec, ProcessStatus, Stdio
+from preroll.backends.local import LocalBackend
+from preroll.core import Start, Wait
+from preroll.engines import bill
+from preroll.engines.base import Mark
+from preroll.engines.cause import real_cause
+from preroll.errors import InputError, PrerollError, UnavailableError
+from preroll.instruments.starts_ready import Answers, Connects, Ends, Ready
+
+STAGE = "run"
+LINES_SHOWN = 10
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to launch. `after_ready`: what still belongs to the start once it is ready (warm-up)."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path
+    ready: Ready
+    timeout_s: float
+    marks: tuple[Mark, ...] = ()
+    pty: bool = False
+    limits: Limits = NO_LIMITS
+    after_ready: Callable[[], Awaitable[None]] | None = None
+    stage: str = STAGE
+
+
+class HolderLauncher:
+    """Launches commands under holders of a state directory of its own; use as a context.
+
+    `make` gives the command of each launch, with a folder for its sockets: no two launches share
+    a port or a socket, so that none finds what the one before has left.
+    """
+
+    def __init__(self, make: Callable[[Path], Command]) -> None:
+        self._make = make
+        self._root = Path(tempfile.mkdtemp(prefix="preroll-starts-"))
+        self._backend = LocalBackend(self._root)
+
+    def __enter__(self) -> HolderLauncher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._backend.close()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    async def __call__(self, number: int) -> Start:
+        folder = self._root / f"{number}"
+        folder.mkdir()
+        launch = Launch(self._make(folder), self._backend, f"{STAGE}-{number}")
+        return await launch.start()
+
+
+class Launch:
+    """One launch of a command: from spawn until it is ready, and then its end."""
+
+    def __init__(self, command: Command, backend: LocalBackend, name: str) -> None:
+        self._command = command
+        self._backend = backend
+        self._name = name
+
+    async def start(self) -> Start:
+        """Raises InputError when the command could not be told from something that runs already,
+        UnavailableError with the cause when it did not get ready."""
+        ready = self._command.ready
+        if isinstance(ready, (Connects, Answers)) and await ready.is_so_now():
+            raise InputError(f"{ready}: something answers there before the launch; end it first")
+        status = await self._backend.start(self._spec())
+        try:
+            return await self._until_ready(status)
+        finally:
+            await asyncio.shield(self._end())
+
+    def _spec(self) -> ProcessSpec:
+        command = self._command
+        return ProcessSpec(
+            id=self._name,
+            argv=command.argv,
+            env=command.env,
+            cwd=command.cwd,
+            stdio=Stdio.PTY if command.pty else Stdio.PIPES,
+            limits=command.limits,
+            tail_lines=100_000,
+        )
+
+    async def _until_ready(self, status: ProcessStatus) -> Start:
+        ended = asyncio.create_task(self._backend.wait(self._name))
+        ready = asyncio.create_task(self._ready_ns())
+        try:
+            await asyncio.wait(
+                (ended, ready),
+                timeout=self._command.timeout_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if ready.done():
+                return await self._bill(status, *ready.result())
+            if ended.done() and is_success(ended.result(), self._command.ready):
+                exited_ns = ended.result().exited_ns or 0
+                return await self._bill(status, exited_ns, exited_ns)
+            raise UnavailableError(await self._why(ended))
+        finally:
+            for task in (ended, ready):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, PrerollError):
+                    await task
+
+    async def _ready_ns(self) -> tuple[int, int]:
+        """When it was ready, and when what belongs to the start after that was done."""
+        command = self._command
+        ready_ns = await command.ready(self._backend.lines(self._name, follow=True))
+        if command.after_ready is None:
+            return ready_ns, ready_ns
+        await command.after_ready()
+        return ready_ns, monotonic_ns()
+
+    async def _bill(self, status: ProcessStatus, ready_ns: int, done_ns: int) -> Start:
+        kept = self._backend.lines(self._name)
+        lines = [bill.Line(line.t_ns, line.text) async for line in kept]
+        steps = [bill.Step(ready_ns, Wait.WARM, "warm-up")] if done_ns > ready_ns else []
+        spawned_ns = status.spawned_ns or 0
+        command = self._command
+        return bill.bill(
+            self._name, command.stage, spawned_ns, done_ns, lines, command.marks, steps
+        )
+
+    async def _why(self, ended: asyncio.Task[ProcessStatus]) -> str:
+        said = [line.text async for line in self._backend.lines(self._name)]
+        if ended.done():
+            how = how_it_ended(ended.result())
+        else:
+            how = f"not ready within {self._command.timeout_s:g} s"
+        cause = real_cause(said)
+        shown = [f"  {line}" for line in said[-LINES_SHOWN:] if cause not in line]
+        return "\n".join([how, *shown, *([f"  {cause}"] if cause else [])])
+
+    async def _end(self) -> None:
+        with contextlib.suppress(PrerollError):
+            await self._backend.kill(self._name)
+            await self._backend.release(self._name)
+
+
+def is_success(status: ProcessStatus, ready: Ready) -> bool:
+    return isinstance(ready, Ends) and status.exit is not None and status.exit.code == 0
+
+
+def how_it_ended(status: ProcessStatus) -> str:
+    if status.error:
+        return status.error
+    if status.exit is None:
+        return "ended before it was ready"
+    if status.exit.signal is not None:
+        return f"killed by signal {status.exit.signal} before it was ready"
+    return f"ended with status {status.exit.code} before it was ready"
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The whole environment of a launch: this process's, and what the command adds."""
+    return {**os.environ, **(extra or {})}

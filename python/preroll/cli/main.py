@@ -27,7 +27,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("Run", "ps", "preroll.cli.ps", "replicas, states, ages, memory"),
     Command("Run", "logs", "preroll.cli.logs", "what replicas print; -f follows"),
     Command("Run", "stop", "preroll.cli.stop", "end an app: door, replicas, control"),
+    Command("Run", "top", "preroll.cli.top", "live: queues and waits first"),
     Command("Run", "check", "preroll.cli.check", "every error of an app file, and warnings"),
+    Command("Explain", "why", "preroll.cli.why", "one request's life, by its x-request-id"),
     Command("Explain", "starts", "preroll.cli.starts", "what starts took; --run N measures them"),
     Command(
         "State", "weights", "preroll.cli.weights", "what precision a weights file really holds"

@@ -57,6 +57,8 @@ class Progress:
             )
         elif kind == "wanted":
             self._line(stage, f"wants {data['replicas']}: {data['reason']}")
+        elif kind == "warning":
+            self.say(f"warning: {data['text']}")
         elif kind in ("leftover", "door_replica_down", "upstream_down", "upstream_up"):
             self._line(replica or stage, f"{kind.replace('_', ' ')} {data.get('reason') or ''}")
 

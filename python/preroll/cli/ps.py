@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import Parameter
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from preroll.cli.call import call
 from preroll.cli.place import state_of
@@ -108,7 +108,8 @@ def show(seen: Survey, console: Console) -> None:
             str(facts.get("source", "–")),
         )
     console.print(table)
-    table = Table("replica", "state", "age", "start", "memory", "in flight", "processes", "limits")
+    columns = ("state", "age", "start", "memory", "in flight", "processes", "limits")
+    table = Table(Column("replica", no_wrap=True), *columns)
     for one in seen.replicas:
         row = replica(one)
         memory = row["memory_bytes"]
@@ -120,7 +121,7 @@ def show(seen: Survey, console: Console) -> None:
             f"{memory / 2**20:.0f} MiB" if memory is not None else "–",
             str(row.get("in_flight", "–")),
             str(row["processes"] or "–"),
-            ", ".join(f"{k} {v}" for k, v in row["limits"].items()),
+            ", ".join(f"{k} {v}" for k, v in row["limits"].items() if not v.startswith("none")),
         )
     console.print(table)
     for name in stage_names(seen):

@@ -74,11 +74,14 @@ class StageScaler:
 
     def decide(self, observation: Observation) -> Decision:
         """The policy's decision, raised by a schedule that is on, within `min` and `max`."""
+        low, high = self.parameters.min_replicas, self.parameters.max_replicas
+        if low == high:
+            self.last = Decision(low, "the app file")
+            return self.last
         decision = self.policy.decide(observation, self.parameters)
         scheduled = self._prewarm.active(observation.wall_s)
         if scheduled and decision.replicas < 1:
             decision = Decision(1, f"prewarm {scheduled}")
-        low, high = self.parameters.min_replicas, self.parameters.max_replicas
         if not low <= decision.replicas <= high:
             bounded = min(high, max(low, decision.replicas))
             decision = Decision(bounded, f"{decision.reason}; bounds {low} to {high}")

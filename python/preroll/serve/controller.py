@@ -12,6 +12,7 @@ from typing import Any
 
 from preroll import __version__
 from preroll.backends.base import Adoption
+from preroll.backends.devices import Devices, detect
 from preroll.backends.local import LocalBackend
 from preroll.clock import boot_id
 from preroll.config import App
@@ -22,6 +23,7 @@ from preroll.errors import PrerollError, UnavailableError
 from preroll.events import EventLog, read
 from preroll.serve.door import Door, DoorEvent, is_fresh
 from preroll.serve.doorhouse import DoorHouse
+from preroll.serve.measured import measured_starts
 from preroll.serve.publish import Publisher
 from preroll.serve.record import ReplicaRecord
 from preroll.serve.services import Services, Watcher
@@ -66,6 +68,8 @@ class Controller:
             "serve_started", data={"version": __version__, "app": str(self.app.path)}
         )
         self._make_stages()
+        if any(s.stage.gpus or s.stage.gpu_memory_bytes for s in self.stages.values()):
+            self.services.devices = Devices(await asyncio.to_thread(detect))
         adoption = await self.services.backend.adopt()
         self._adopt_replicas(adoption)
         self.services.publisher.write_first()
@@ -77,6 +81,7 @@ class Controller:
             asyncio.create_task(self.services.publisher.run()),
             asyncio.create_task(self._autoscale()),
         ]
+        self._tasks.append(asyncio.create_task(self._use_measurements()))
         for stage in self.stages.values():
             stage.want(self._first_wish(stage))
         for upstream in self.upstreams.values():
@@ -170,6 +175,24 @@ class Controller:
         live = len(stage.supervisor.live())
         wanted = min(max(scaling.min_replicas, live), scaling.max_replicas)
         return Decision(wanted, "the app file")
+
+    async def _use_measurements(self) -> None:
+        """Entries whose fingerprint matches are used, stale ones are said aloud."""
+        try:
+            found = await asyncio.to_thread(measured_starts, self.app)
+        except PrerollError as error:
+            self._warn(str(error))
+            return
+        for name, measured in found.items():
+            if name in self.stages:
+                self.stages[name].use_measured(measured.samples_s, measured.source)
+            if measured.is_stale:
+                self._warn(f"stage {name}: {measured.source}")
+        self.services.publisher.changed()
+
+    def _warn(self, text: str) -> None:
+        self.warnings.append(text)
+        self.services.record("warning", data={"text": text}, durable=False)
 
     # While it runs ---------------------------------------------------------------------------
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 
 from preroll.control.health import start_delay_s
-from preroll.engines.base import Call, Probe
+from preroll.engines.base import Launch, Probe
 from preroll.errors import PrerollError, UnavailableError
 from preroll.serve.http import connect, request
 
 PROBE_TIMEOUT_S = 2.0
-WARMUP_TIMEOUT_S = 300.0
-"""A first request may compile for minutes; one that takes longer serves nobody."""
 
 
 class NotServingError(PrerollError):
@@ -58,23 +55,24 @@ def wait_until_healthy(
             return
 
 
-def warm_up(address: str, calls: Sequence[Call], host: str, authorization: str | None) -> None:
-    """Sends the explicit warm-up, one call after the other.
+def warm_up(launch: Launch, timeout_s: float) -> None:
+    """Sends the explicit warm-up, one call after the other, within `timeout_s` in all.
 
     Raises NotServingError when one fails: health was answered, traffic was not.
     """
-    for call in calls:
-        fields = [("Host", host), *call.headers]
-        if authorization:
-            fields.append(("Authorization", authorization))
+    deadline_s = time.monotonic() + timeout_s
+    for call in launch.warmup:
+        fields = [("Host", launch.host), *call.headers]
+        if launch.authorization:
+            fields.append(("Authorization", launch.authorization))
         try:
             response = request(
-                address,
+                launch.address,
                 call.method,
                 call.path,
                 body=call.body,
                 headers=fields,
-                timeout_s=WARMUP_TIMEOUT_S,
+                timeout_s=max(0.1, deadline_s - time.monotonic()),
             )
         except UnavailableError as error:
             raise NotServingError(f"healthy, but its warm-up failed: {error}") from error

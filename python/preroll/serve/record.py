@@ -7,6 +7,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from preroll.backends.devices import Assignment, Share
+from preroll.backends.devices import environment as devices_environment
 from preroll.engines.base import Engine, Launch, Listens
 
 if TYPE_CHECKING:
@@ -29,6 +31,14 @@ class ReplicaRecord:
     boot_id: str
     placed_ns: int
     ready_ns: int | None = None
+    devices: tuple[str, ...] = ()
+    share: Share = Share.NONE
+    share_bytes: int | None = None
+
+    @property
+    def assignment(self) -> Assignment:
+        env = devices_environment(self.devices, self.share_bytes)
+        return Assignment(self.devices, self.share, self.share_bytes, env)
 
     def to_json(self) -> dict[str, Any]:
         return {"version": RECORD_VERSION, **asdict(self)}
@@ -39,8 +49,10 @@ class ReplicaRecord:
         if not isinstance(value, dict) or value.get("version") != RECORD_VERSION:
             return None
         try:
-            return cls(**{name: value[name] for name in cls.__slots__})
-        except (KeyError, TypeError):
+            known = {name: value[name] for name in cls.__slots__}
+            known |= {"devices": tuple(known["devices"]), "share": Share(known["share"])}
+            return cls(**known)
+        except (KeyError, TypeError, ValueError):
             return None
 
 

@@ -22,7 +22,7 @@ from preroll.serve import probing
 from preroll.serve.cause import explain, how_it_ended
 from preroll.serve.probing import NotServingError
 from preroll.serve.record import ReplicaRecord
-from preroll.serve.spawning import device_of, replica_spec
+from preroll.serve.spawning import replica_spec
 from preroll.serve.statedir import write_json
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class ReplicaRunner:
         ended: asyncio.Task[ProcessStatus] | None = None
         try:
             if self.replica.state is not ReplicaState.READY:
-                async with self._services.device_lock(device_of(self._stage)):
+                async with self._services.devices.starting(self.record.assignment):
                     if not adopted:
                         await self._spawn()
                     ended = asyncio.create_task(self._ended())
@@ -147,7 +147,10 @@ class ReplicaRunner:
         record_path = self._services.state.replica_file(self.record.id)
         record_path.parent.mkdir(parents=True, exist_ok=True)
         write_json(record_path, self.record.to_json())
-        await self._backend.start(replica_spec(self.record.id, self._stage, self.launch))
+        assignment = self.record.assignment
+        await self._backend.start(
+            replica_spec(self.record.id, self._stage, self.launch, assignment)
+        )
         self._reports.advanced(self.record.id, ReplicaState.BOOTING)
 
     async def _ended(self) -> ProcessStatus:
@@ -194,10 +197,8 @@ class ReplicaRunner:
             await self._healthy(spawned_ns)
             healthy_ns = self._services.clock.monotonic_ns()
             self._reports.advanced(self.record.id, ReplicaState.WARMING)
-            launch = self.launch
-            await self._services.blocking(
-                probing.warm_up, launch.address, launch.warmup, launch.host, launch.authorization
-            )
+            left_s = self.launch.start_timeout_s - (healthy_ns - spawned_ns) / 1e9
+            await self._services.blocking(probing.warm_up, self.launch, max(left_s, 1.0))
         finally:
             follower.cancel()
         ready_ns = self._services.clock.monotonic_ns()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from preroll.backends.devices import Devices
 from preroll.clock import Clock, SystemClock
 from preroll.control.health import HealthPolicy
 
@@ -45,7 +46,7 @@ class Services:
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MAX_THREADS))
     door: Door = field(init=False)
     publisher: Publisher = field(init=False)
-    device_locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    devices: Devices = field(default_factory=lambda: Devices({}))
 
     def now_s(self) -> float:
         return self.clock.monotonic_ns() / 1e9
@@ -67,9 +68,3 @@ class Services:
     async def blocking(self, call: Callable[..., T], *args: Any) -> T:
         """Runs a blocking call in a thread of control's own pool."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, call, *args)
-
-    def device_lock(self, device: str | None) -> asyncio.Lock:
-        """Held from spawn to ready, so that starts on one device come one after the other."""
-        if device is None:
-            return asyncio.Lock()
-        return self.device_locks.setdefault(device, asyncio.Lock())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from preroll.backends.base import Limits, Listen, ProcessSpec, Restart, Stdio
+from preroll.backends.devices import Assignment
 from preroll.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -21,12 +22,14 @@ DOOR_RESTART = Restart(min_s=0.02, max_s=5.0)
 NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID")
 
 
-def replica_spec(replica_id: str, stage: Stage, launch: Launch) -> ProcessSpec:
-    """The process of one replica: the caller's environment with the launch's added."""
+def replica_spec(
+    replica_id: str, stage: Stage, launch: Launch, assignment: Assignment
+) -> ProcessSpec:
+    """The process of one replica: our environment with the launch's and its devices' added."""
     return ProcessSpec(
         id=replica_id,
         argv=launch.argv,
-        env=environment(launch.env),
+        env=environment({**launch.env, **assignment.env}),
         cwd=launch.cwd,
         stdio=Stdio.PTY if launch.pty else Stdio.PIPES,
         limits=Limits(memory_bytes=stage.memory_bytes),
@@ -56,8 +59,3 @@ def program(name: str) -> str:
     if found is None:
         raise UnavailableError(f"{name} is not installed: pip install preroll-bin")
     return found
-
-
-def device_of(stage: Stage) -> str | None:
-    """The device whose starts are serialised; None where a stage names none."""
-    return "gpu" if stage.gpus or stage.gpu_memory_bytes else None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from preroll.control.policies import policy_for
 from preroll.control.supervisor import Action, Drain, Kill, Launch, Replica, StageSupervisor
 from preroll.core import Decision, ReplicaState, Start
 from preroll.engines.base import Engine, Listens
-from preroll.errors import PrerollError
+from preroll.errors import PrerollError, UnavailableError
 from preroll.events import start_data
 from preroll.serve.record import ReplicaRecord, spec_digest
 from preroll.serve.replica import ReplicaRunner
@@ -51,6 +51,7 @@ class StageRunner:
     scaler: StageScaler = field(init=False)
     runners: dict[str, ReplicaRunner] = field(default_factory=dict)
     starts_s: list[float] = field(default_factory=list)
+    source: str | None = None
     last_start: Start | None = None
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _alarm: asyncio.TimerHandle | None = None
@@ -106,6 +107,7 @@ class StageRunner:
             spawned_s=record.placed_ns / 1e9,
             ready_s=record.ready_ns / 1e9 if record.ready_ns else None,
         )
+        self.services.devices.hold(record.id, record.assignment)
         self.supervisor.adopt(replica)
         self._run(replica, record, adopted=True)
 
@@ -113,6 +115,11 @@ class StageRunner:
         """Durations of earlier starts of this stage, oldest first."""
         self.starts_s = [*starts_s][-MAX_STARTS:]
         self.scaler.start_s = quantile(self.starts_s, 0.5)
+
+    def use_measured(self, samples_s: Sequence[float], source: str) -> None:
+        """Entries of the measurements file go before what this state directory has seen."""
+        self.source = source
+        self.measured([*samples_s, *self.starts_s])
 
     def want(self, decision: Decision) -> None:
         now_s = self.services.now_s()
@@ -159,6 +166,7 @@ class StageRunner:
             "start_p50_s": quantile(self.starts_s, 0.5),
             "start_p90_s": quantile(self.starts_s, 0.9),
             "num_starts": len(self.starts_s),
+            "source": self.source or f"{len(self.starts_s)} starts seen here",
             "replicas": {
                 r.id: {"state": r.state, "since_s": r.since_s, "ready_s": r.ready_s}
                 for r in supervisor.replicas.values()
@@ -179,6 +187,7 @@ class StageRunner:
 
     def exited(self, replica_id: str, cause: str) -> None:
         self.runners.pop(replica_id, None)
+        self.services.devices.release(replica_id)
         self._perform(self.supervisor.exited(replica_id, cause, self.services.now_s()))
 
     def condemned(self, replica_id: str, cause: str) -> None:
@@ -205,6 +214,11 @@ class StageRunner:
         self.services.publisher.changed()
 
     def _launch(self, replica: Replica) -> None:
+        try:
+            assigned = self.services.devices.assign(replica.id, self.stage.resources)
+        except UnavailableError as error:
+            self._fails(replica.id, str(error))
+            return
         record = ReplicaRecord(
             id=replica.id,
             stage=self.name,
@@ -213,6 +227,9 @@ class StageRunner:
             address=self._address(replica.id),
             boot_id=boot_id(),
             placed_ns=self.services.clock.monotonic_ns(),
+            devices=assigned.devices,
+            share=assigned.share,
+            share_bytes=assigned.memory_bytes,
         )
         self._run(replica, record, adopted=False)
 
@@ -220,14 +237,17 @@ class StageRunner:
         try:
             launch = self.engine.launch(self.stage, self.services.directory, record.address)
         except PrerollError as error:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self.exited, replica.id, str(error))
+            self._fails(replica.id, str(error))
             return
         runner = ReplicaRunner(
             self.services, self.stage, self.engine, replica, record, launch, self
         )
         self.runners[replica.id] = runner
         self._task(runner.run(adopted=adopted))
+
+    def _fails(self, replica_id: str, cause: str) -> None:
+        """A start that cannot even begin; reported later, as every end is."""
+        asyncio.get_running_loop().call_soon(self.exited, replica_id, cause)
 
     def _task(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

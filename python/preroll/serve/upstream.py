@@ -67,9 +67,7 @@ class UrlRunner:
         timeout_s = self.services.health.timeout_s
         await self.services.blocking(probing.check, launch.address, launch.probe, timeout_s)
         if not self.is_up and launch.warmup:
-            await self.services.blocking(
-                probing.warm_up, launch.address, launch.warmup, launch.host, launch.authorization
-            )
+            await self.services.blocking(probing.warm_up, launch, launch.start_timeout_s)
 
     def _set(self, is_up: bool, error: str | None) -> None:
         if is_up != self.is_up:

@@ -1,0 +1,215 @@
+"""Control killed at any time: no stream is cut, nothing is started anew, the next one adopts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from served import Served, engine_stage, tokens, until
+
+from preroll.events import iter_starts, read
+
+Serve = Callable[[str], Served]
+
+
+def test_killing_control_cuts_no_stream_and_the_next_one_adopts_the_same_processes(
+    serve: Serve,
+) -> None:
+    service = serve(engine_stage("--interval", "0.1", replicas="2"))
+    service.start()
+    pids = service.pids()
+    with service.stream(max_tokens=40) as response:
+        first = response.readline()
+        service.kill()
+        service.start()
+        assert service.pids() == pids
+        received = tokens(first + response.read())
+    assert received[-1] == "[DONE]" and len(received) == 41
+    assert len(list(iter_starts(service.state.events))) == 2
+    kinds = [e.kind for e in read(service.state.events)]
+    assert kinds.count("adopted") == 2 and kinds.count("door_adopted") == 1
+
+
+def test_requests_are_served_while_control_is_away(serve: Serve) -> None:
+    service = serve(engine_stage())
+    service.start()
+    service.kill()
+    for _ in range(20):
+        assert service.chat()[0] == 200
+
+
+def test_the_door_comes_back_while_control_is_away(serve: Serve) -> None:
+    service = serve(engine_stage())
+    service.start()
+    service.kill()
+    door = service.survey().door
+    assert door is not None and door.pid
+    os.kill(door.pid, signal.SIGKILL)
+
+    def served() -> bool:
+        try:
+            return service.chat()[0] == 200
+        except OSError:
+            return False
+
+    until(served, "the door serves again, with the tables it had")
+
+
+def test_the_door_comes_back_under_control_and_its_events_are_followed(serve: Serve) -> None:
+    service = serve(engine_stage(scale='{ min = 0, max = 1, idle_timeout = "1h" }'))
+    service.start()
+    door = service.survey().door
+    assert door is not None and door.pid
+    os.kill(door.pid, signal.SIGKILL)
+
+    def served() -> bool:
+        try:
+            return service.chat()[0] == 200
+        except OSError:
+            return False
+
+    until(served, "a demand at the new door starts the replica")
+
+
+def test_a_start_that_was_under_way_is_taken_up_not_repeated(serve: Serve) -> None:
+    service = serve(engine_stage("--listen-after", "3"))
+    service.start(wait=False)
+    until(lambda: service.state.holders.is_dir() and len(service.survey().replicas) == 1)
+    service.kill()
+    (before,) = service.survey().replicas
+    service.start()
+    assert service.pid_of(before.status.id) == before.status.pid
+    (start,) = iter_starts(service.state.events)
+    assert start.spawned_ns == before.status.spawned_ns
+    assert start.total_s >= 3
+
+
+def test_a_holder_that_is_killed_takes_its_worker_along_and_it_is_replaced(serve: Serve) -> None:
+    service = serve(engine_stage("--setsid-child"))
+    service.start()
+    (replica,) = service.ready()
+    seen = next(s for s in service.survey().replicas if s.status.id == replica)
+    before = set(service.pids())
+    os.kill(seen.status.owner_pid, signal.SIGKILL)
+    until(lambda: service.ready() and service.ready() != [replica], "it is replaced")
+    assert service.chat()[0] == 200
+    left = before & set(service.pids())
+    door = service.survey().door
+    assert left == {door.pid if door else 0}
+
+
+def test_a_holder_killed_while_control_is_away_is_noticed_at_the_next_start(serve: Serve) -> None:
+    service = serve(engine_stage("--setsid-child"))
+    service.start()
+    (seen,) = service.survey().replicas
+    service.kill()
+    os.kill(seen.status.owner_pid, signal.SIGKILL)
+    service.start()
+    assert service.ready() != [seen.status.id]
+    until(lambda: len(service.pids()) == 3, "engine, its child and the door, nothing else")
+    assert [e.replica for e in read(service.state.events, kinds=("leftover",))] == [seen.status.id]
+
+
+def test_a_changed_spec_replaces_the_replica_only_when_the_new_one_is_ready(serve: Serve) -> None:
+    service = serve(engine_stage("--name", "old"))
+    service.start()
+    (old,) = service.ready()
+    service.kill()
+    toml = engine_stage("--name", "new", "--listen-after", "1")
+    service.write(toml)
+    service.start()
+    names = set()
+
+    def replaced() -> bool:
+        status, body, _ = service.chat()
+        assert status == 200
+        names.add(json.loads(body)["name"])
+        return names == {"old", "new"} and old not in [
+            s.status.id for s in service.survey().replicas
+        ]
+
+    until(replaced, "the new one serves, the old one is gone, nothing was refused")
+
+
+def test_a_new_spec_that_cannot_start_leaves_the_old_replica_serving(serve: Serve) -> None:
+    service = serve(engine_stage("--name", "old"))
+    service.start()
+    service.kill()
+    service.write(engine_stage("--name", "new", "--exit-at-once", "1"))
+    service.start(wait=False)
+    until(lambda: any(e.kind == "circuit_open" for e in read(service.state.events)))
+    status, body, _ = service.chat()
+    assert status == 200 and json.loads(body)["name"] == "old"
+
+
+def test_a_stage_that_the_file_no_longer_has_is_ended(serve: Serve) -> None:
+    service = serve(engine_stage() + engine_stage(name="extra"))
+    service.start()
+    (extra,) = service.ready("extra")
+    service.kill()
+    service.write(engine_stage())
+    service.start()
+    until(lambda: extra not in [s.status.id for s in service.survey().replicas], "it is ended")
+    assert service.chat()[0] == 200
+
+
+def test_another_address_is_told_not_forced(serve: Serve) -> None:
+    service = serve(engine_stage())
+    service.start()
+    old_port = service.port
+    service.kill()
+    service.file.write_text(service.file.read_text().replace(str(old_port), str(old_port + 1)))
+    service.start()
+    assert any(f"goes on listening on 127.0.0.1:{old_port}" in line for line in service.output)
+    assert service.chat()[0] == 200
+
+
+@pytest.mark.parametrize("what", ["events", "tables", "status", "record"])
+def test_a_leftover_that_cannot_be_read_does_not_stop_serving(serve: Serve, what: str) -> None:
+    service = serve(engine_stage())
+    service.start()
+    (replica,) = service.ready()
+    service.kill()
+    path = {
+        "events": service.state.events,
+        "tables": service.state.tables,
+        "status": service.state.status,
+        "record": service.state.replica_file(replica),
+    }[what]
+    path.write_bytes(b"\x00garbage{" * 100)
+    service.start()
+    assert service.chat()[0] == 200
+    until(lambda: len(service.ready()) == 1, "one replica, whoever started it")
+    if what == "events":
+        assert list(path.parent.glob("events.sqlite.corrupt-*"))
+
+
+def test_an_event_log_of_an_older_version_is_kept_aside(serve: Serve) -> None:
+    service = serve(engine_stage())
+    service.start()
+    service.kill()
+    with sqlite3.connect(service.state.events) as db:
+        db.execute("UPDATE meta SET value='0' WHERE key='schema_version'")
+    db.close()
+    service.start()
+    assert list(Path(service.state.root).glob("events.sqlite.v0-*"))
+    assert any("kept aside" in line for line in service.output)
+    assert service.chat()[0] == 200
+
+
+def test_tables_of_a_later_version_are_surpassed(serve: Serve) -> None:
+    """Another control has published since: ours must not be refused for ever."""
+    service = serve(engine_stage())
+    service.start()
+    service.kill()
+    service.state.tables.unlink()
+    service.start()
+    (replica,) = service.ready()
+    os.kill(service.pid_of(replica), signal.SIGKILL)
+    until(lambda: service.ready() not in ([], [replica]), "it is replaced")
+    until(lambda: service.chat()[0] == 200, "the door has learned of it")

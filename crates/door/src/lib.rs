@@ -1,11 +1,64 @@
-//! Preroll: door.
+//! The door: one process in front of every stage. It proxies HTTP/1.1 with a queue that tells the truth, on one
+//! thread, and keeps its last tables when control is away.
 
+mod accept;
+mod account;
+mod admin;
+mod admit;
+pub mod args;
+mod buffer;
 pub mod clock;
+mod door;
+mod events;
+mod facts;
+mod forward;
+mod inherit;
 pub mod io;
+mod pool;
+mod proxy;
+pub mod queue;
+mod relay;
+mod reply;
+mod routes;
+mod run;
+mod send;
+mod service;
+mod session;
 pub mod tables;
+mod tls;
 pub mod wait;
+mod websocket;
 
-/// Runs the program; returns its exit status.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+use std::process::ExitCode;
+
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+
+/// Runs the program; returns its exit status: 0 after a drain, 2 for wrong arguments, 1 for what the system refuses.
+pub fn main() -> ExitCode {
+    let args = match args::Args::parse(std::env::args().skip(1)) {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            println!("{}", args::USAGE);
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("preroll-door: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("preroll-door: no runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match LocalSet::new().block_on(&runtime, run::run(args)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("preroll-door: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

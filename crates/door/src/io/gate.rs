@@ -86,7 +86,7 @@ impl Gate {
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut buf = ReadBuf::new(scratch);
-            ready!(Pin::new(&mut *self.link.sock.borrow_mut()).poll_read(cx, &mut buf))?;
+            ready!(self.link.sock.poll_read(cx, &mut buf))?;
             self.held.extend_from_slice(buf.filled());
             Poll::Ready(Ok(buf.filled().len()))
         })
@@ -135,7 +135,6 @@ impl Gate {
 
     fn begin_request(&mut self, head_len: usize) {
         self.searched = 0;
-        self.link.is_busy.set(true);
         self.link.response_done.set(false);
         self.link.request_done.set(false);
         self.link.wait_for(Waiting::Nothing, u64::MAX);
@@ -145,7 +144,6 @@ impl Gate {
     fn end_request(&mut self) {
         self.phase = Phase::Done;
         self.link.request_done.set(true);
-        self.link.is_pipelined.set(!self.held.is_empty());
         if self.link.waiting() == Waiting::Body {
             self.link.wait_for(Waiting::Nothing, u64::MAX);
         }
@@ -153,7 +151,7 @@ impl Gate {
 
     fn next_request(&mut self) {
         self.phase = Phase::Head;
-        self.link.is_busy.set(false);
+        self.link.is_answering.set(false);
         let now = now_ns();
         if self.held.is_empty() {
             // An empty buffer gives its memory back: thousands of clients wait here.
@@ -173,6 +171,9 @@ impl Gate {
             }
         }
         let got = ready!(self.fill(cx))?;
+        self.link
+            .bytes_in
+            .set(self.link.bytes_in.get() + got as u64);
         if got > 0 && self.link.waiting() == Waiting::Idle {
             let deadline = now_ns() + self.limits.head_timeout_ns;
             self.link.wait_for(Waiting::Head, deadline);
@@ -219,13 +220,13 @@ impl Gate {
         out: &mut ReadBuf<'_>,
         left: u64,
     ) -> Poll<io::Result<()>> {
-        let mut sock = self.link.sock.borrow_mut();
+        let sock = &self.link.sock;
         if left >= out.remaining() as u64 {
             // Most of a large upload goes from the socket to hyper's buffer without a copy.
-            return Pin::new(&mut *sock).poll_read(cx, out);
+            return sock.poll_read(cx, out);
         }
         let mut part = ReadBuf::new(out.initialize_unfilled_to(left as usize));
-        ready!(Pin::new(&mut *sock).poll_read(cx, &mut part))?;
+        ready!(sock.poll_read(cx, &mut part))?;
         let got = part.filled().len();
         out.advance(got);
         Poll::Ready(Ok(()))
@@ -290,7 +291,6 @@ impl Gate {
             if ready!(self.fill(cx))? == 0 {
                 return Poll::Ready(Ok(()));
             }
-            self.link.is_pipelined.set(true);
         }
     }
 }
@@ -330,7 +330,6 @@ impl AsyncRead for Gate {
                 }
                 Phase::Length(left) => return gate.pass_length(cx, out, left),
                 Phase::Chunked(_) => return gate.pass_chunked(cx, out),
-                Phase::Done if gate.link.response_done.get() => gate.next_request(),
                 Phase::Done => return gate.watch(cx),
                 Phase::Refused => return Poll::Pending,
             }
@@ -344,7 +343,7 @@ impl AsyncWrite for Gate {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.link.sock.borrow_mut()).poll_write(cx, buf)
+        self.link.sock.poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -352,7 +351,7 @@ impl AsyncWrite for Gate {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.link.sock.borrow_mut()).poll_write_vectored(cx, bufs)
+        self.link.sock.poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -360,11 +359,21 @@ impl AsyncWrite for Gate {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.link.flushes.set(self.link.flushes.get() + 1);
-        Pin::new(&mut *self.link.sock.borrow_mut()).poll_flush(cx)
+        let gate = self.get_mut();
+        ready!(gate.link.sock.poll_flush(cx))?;
+        gate.link.flushes.set(gate.link.flushes.get() + 1);
+        // hyper flushes when it wrote all it had: with the body gone too, the response has left.
+        if matches!(gate.phase, Phase::Done) && gate.link.response_done.get() {
+            gate.next_request();
+            if !gate.held.is_empty() {
+                // hyper does not look again by itself after it was told that nothing is there.
+                gate.link.wake();
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.link.sock.borrow_mut()).poll_shutdown(cx)
+        self.link.sock.poll_shutdown(cx)
     }
 }

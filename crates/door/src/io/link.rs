@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::task::Waker;
 
 use super::head::Reject;
-use super::sock::Sock;
+use super::sock::{SharedSock, Sock};
+use crate::websocket::Tunnel;
 
 /// Which listener a connection came by: it decides what its requests may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +13,25 @@ pub enum Origin {
     Public,
     /// Calls from stages: `x-preroll-parent` is believed.
     Internal,
+    /// The admin socket, for the owner of its directory alone.
+    Admin,
+    /// The admin port: Host and Origin are checked, and a token unless it is on loopback.
+    AdminPort,
+}
+
+impl Origin {
+    pub fn is_admin(self) -> bool {
+        matches!(self, Origin::Admin | Origin::AdminPort)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Public => "public",
+            Origin::Internal => "internal",
+            Origin::Admin => "admin",
+            Origin::AdminPort => "admin-tcp",
+        }
+    }
 }
 
 /// What a connection is waiting for; each wait has its own bound.
@@ -37,7 +57,7 @@ pub enum Waiting {
 pub struct Link {
     pub origin: Origin,
     pub peer: String,
-    pub sock: RefCell<Sock>,
+    pub sock: SharedSock,
     /// The task's; whoever ends a wait from outside wakes it.
     pub waker: RefCell<Waker>,
     deadline_ns: Cell<u64>,
@@ -49,10 +69,10 @@ pub struct Link {
     pub response_done: Cell<bool>,
     /// The gate passed the current request whole.
     pub request_done: Cell<bool>,
-    /// Bytes of a later request lie in the gate.
-    pub is_pipelined: Cell<bool>,
-    /// A request is with the service.
-    pub is_busy: Cell<bool>,
+    /// The response to the current request has begun: its status can no longer be changed.
+    pub is_answering: Cell<bool>,
+    /// Set with a 101: what goes on when hyper has written it.
+    pub tunnel: RefCell<Option<Tunnel>>,
     /// How often hyper wrote all it had.
     pub flushes: Cell<u64>,
     /// The body passed its bound.
@@ -66,7 +86,7 @@ impl Link {
         Link {
             origin,
             peer,
-            sock: RefCell::new(sock),
+            sock: SharedSock::new(sock),
             waker: RefCell::new(Waker::noop().clone()),
             deadline_ns: Cell::new(u64::MAX),
             waiting: Cell::new(Waiting::Nothing),
@@ -74,8 +94,8 @@ impl Link {
             reject: RefCell::new(None),
             response_done: Cell::new(false),
             request_done: Cell::new(false),
-            is_pipelined: Cell::new(false),
-            is_busy: Cell::new(false),
+            is_answering: Cell::new(false),
+            tunnel: RefCell::new(None),
             flushes: Cell::new(0),
             is_body_over: Cell::new(false),
             bytes_in: Cell::new(0),
@@ -108,13 +128,5 @@ impl Link {
 
     pub fn wake(&self) {
         self.waker.borrow().wake_by_ref();
-    }
-
-    /// The response body is gone: whole, or cut short (then hyper closes the connection).
-    pub fn finish_response(&self) {
-        self.response_done.set(true);
-        if self.is_pipelined.get() {
-            self.wake();
-        }
     }
 }

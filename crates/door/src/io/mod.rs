@@ -2,8 +2,10 @@
 
 pub mod body;
 pub mod chunked;
+pub mod frames;
 pub mod gate;
 pub mod head;
 pub mod link;
+pub mod listen;
 pub mod sock;
 pub mod upstream;

@@ -1,8 +1,10 @@
 //! One socket of either kind, with or without TLS.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -47,6 +49,78 @@ impl Sock {
             RecvFlags::PEEK | RecvFlags::DONTWAIT,
         );
         matches!(peeked, Err(rustix::io::Errno::AGAIN))
+    }
+}
+
+/// A socket that its connection's parts share, each borrowing it for one call. All on one thread.
+#[derive(Clone)]
+pub struct SharedSock(Rc<RefCell<Sock>>);
+
+impl SharedSock {
+    pub fn new(sock: Sock) -> SharedSock {
+        SharedSock(Rc::new(RefCell::new(sock)))
+    }
+
+    /// As [`Sock::is_peer_gone`].
+    pub fn is_peer_gone(&self) -> bool {
+        self.0.borrow().is_peer_gone()
+    }
+
+    /// As [`Sock::is_quiet`].
+    pub fn is_quiet(&self) -> bool {
+        self.0.borrow().is_quiet()
+    }
+
+    pub fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_read(cx, buf)
+    }
+
+    pub fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_write(cx, buf)
+    }
+
+    pub fn poll_write_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_write_vectored(cx, bufs)
+    }
+
+    pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_flush(cx)
+    }
+
+    pub fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_shutdown(cx)
+    }
+}
+
+impl AsyncRead for SharedSock {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        SharedSock::poll_read(&self, cx, buf)
+    }
+}
+
+impl AsyncWrite for SharedSock {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        SharedSock::poll_write(&self, cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        SharedSock::poll_flush(&self, cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        SharedSock::poll_shutdown(&self, cx)
     }
 }
 

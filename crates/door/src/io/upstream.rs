@@ -3,7 +3,7 @@
 //! The connection is no task of its own. It is polled by the request that uses it and dropped with it, so leaving a
 //! request closes its socket in the same turn of the loop, and a chunk costs one wake instead of two.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -21,7 +21,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::body::SendBody;
-use super::sock::Sock;
+use super::sock::{SharedSock, Sock};
+use crate::queue::Replica;
 use crate::tables::Address;
 
 /// A machine that does not answer a SYN for so long is not there.
@@ -52,7 +53,7 @@ pub async fn connect(address: &Address) -> io::Result<Sock> {
 
 /// The socket and what went through it since the request began.
 struct Wire {
-    sock: RefCell<Sock>,
+    sock: SharedSock,
     written: Cell<u64>,
     read: Cell<u64>,
 }
@@ -74,12 +75,19 @@ pub struct Upstream {
     _count: Count,
 }
 
-/// Counts live connections.
-struct Count(Rc<Cell<usize>>);
+/// Counts a live connection.
+struct Count(Rc<Replica>);
+
+impl Count {
+    fn new(replica: Rc<Replica>) -> Count {
+        replica.connections.set(replica.connections.get() + 1);
+        Count(replica)
+    }
+}
 
 impl Drop for Count {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.0.connections.set(self.0.connections.get() - 1);
     }
 }
 
@@ -92,13 +100,13 @@ pub struct Unanswered {
 }
 
 impl Upstream {
-    /// Speaks HTTP/1.1 on `sock`; `count` counts it while it lives.
+    /// Speaks HTTP/1.1 on `sock`, a socket of `replica`.
     ///
     /// # Errors
     /// hyper's, as text.
-    pub async fn open(sock: Sock, count: Rc<Cell<usize>>) -> Result<Upstream, String> {
+    pub async fn open(sock: Sock, replica: Rc<Replica>) -> Result<Upstream, String> {
         let wire = Rc::new(Wire {
-            sock: RefCell::new(sock),
+            sock: SharedSock::new(sock),
             written: Cell::new(0),
             read: Cell::new(0),
         });
@@ -108,20 +116,25 @@ impl Upstream {
             .handshake(TokioIo::new(WireIo(wire.clone())))
             .await
             .map_err(|error| error.to_string())?;
-        count.set(count.get() + 1);
+        let count = Count::new(replica);
         Ok(Upstream {
             driver,
             sender,
             wire,
             is_over: false,
             idle_since_ns: 0,
-            _count: Count(count),
+            _count: count,
         })
     }
 
-    /// Whether the next request can go on it.
+    /// Whether the exchange is over and hyper would send another.
+    pub fn is_ready(&self) -> bool {
+        !self.is_over && self.sender.is_ready()
+    }
+
+    /// Whether the next request can go on it: the other end is open now.
     pub fn is_reusable(&self) -> bool {
-        !self.is_over && self.sender.is_ready() && self.wire.sock.borrow().is_quiet()
+        self.is_ready() && self.wire.sock.is_quiet()
     }
 
     fn drive(&mut self, cx: &mut Context<'_>) {
@@ -175,7 +188,7 @@ impl Upstream {
     }
 
     /// After a 101: the raw socket and what the replica said already.
-    pub async fn into_raw(mut self) -> Option<(Sock, Bytes)> {
+    pub async fn into_raw(mut self) -> (SharedSock, Bytes) {
         poll_fn(|cx| {
             self.drive(cx);
             if self.is_over {
@@ -187,8 +200,7 @@ impl Upstream {
         .await;
         let parts = self.driver.into_parts();
         drop(parts.io);
-        let wire = Rc::into_inner(self.wire)?;
-        Some((wire.sock.into_inner(), parts.read_buf))
+        (self.wire.sock.clone(), parts.read_buf)
     }
 }
 
@@ -207,7 +219,7 @@ impl AsyncRead for WireIo {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let polled = Pin::new(&mut *self.0.sock.borrow_mut()).poll_read(cx, buf);
+        let polled = self.0.sock.poll_read(cx, buf);
         self.0
             .read
             .set(self.0.read.get() + (buf.filled().len() - before) as u64);
@@ -229,7 +241,7 @@ impl AsyncWrite for WireIo {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut *self.0.sock.borrow_mut()).poll_write(cx, buf);
+        let polled = self.0.sock.poll_write(cx, buf);
         self.count(&polled);
         polled
     }
@@ -239,7 +251,7 @@ impl AsyncWrite for WireIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut *self.0.sock.borrow_mut()).poll_write_vectored(cx, bufs);
+        let polled = self.0.sock.poll_write_vectored(cx, bufs);
         self.count(&polled);
         polled
     }
@@ -253,6 +265,6 @@ impl AsyncWrite for WireIo {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.sock.borrow_mut()).poll_shutdown(cx)
+        self.0.sock.poll_shutdown(cx)
     }
 }

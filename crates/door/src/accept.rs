@@ -1,0 +1,203 @@
+//! Connections: accepted, served by hyper behind the gate, ended for a reason.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::door::{Door, Phase};
+use crate::io::gate::{Gate, GateLimits};
+use crate::io::head::Reject;
+use crate::io::link::{Link, Origin, Waiting};
+use crate::io::listen::Listener;
+use crate::io::sock::Sock;
+use crate::reply::{self, OutBody};
+use crate::websocket::Tunnel;
+use crate::{admin, service};
+
+/// How long a refused client may go on sending before its socket is closed over it.
+const LINGER: Duration = Duration::from_secs(1);
+/// hyper's buffers grow to this under load; heads are bounded by the gate.
+const BUFFER_BYTES: usize = 64 << 10;
+/// When descriptors ran out, accepting again at once would only spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Accepts until the listener's time is over.
+pub async fn accept(
+    door: Rc<Door>,
+    listener: Listener,
+    origin: Origin,
+    tls: Option<crate::tls::Acceptor>,
+) {
+    loop {
+        let (sock, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let limit = door.routing().tables.limits.connections;
+        let is_full = !origin.is_admin() && door.num_links() >= limit;
+        let (door, tls) = (door.clone(), tls.clone());
+        // A panic ends this task alone; what it held is given back as it unwinds.
+        tokio::task::spawn_local(async move {
+            let Some(sock) = crate::tls::accept(tls, sock, &door).await else {
+                return;
+            };
+            if is_full {
+                return turn_away(sock).await;
+            }
+            serve(door, Rc::new(Link::new(sock, origin, peer))).await;
+        });
+    }
+}
+
+/// The connection limit is reached: said aloud, because a time-out must not be the first signal.
+async fn turn_away(mut sock: Sock) {
+    let answer = reply::raw(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "unavailable",
+        "the door holds limits.connections connections; retry after 1 s",
+        "retry-after: 1\r\n",
+    );
+    let _ = sock.write_all(answer.as_bytes()).await;
+    linger(&mut sock).await;
+}
+
+/// hyper's service: each request becomes one future, dropped when the client leaves.
+struct Requests {
+    door: Rc<Door>,
+    link: Rc<Link>,
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response<OutBody>, Infallible>>>>;
+
+impl hyper::service::Service<Request<Incoming>> for Requests {
+    type Response = Response<OutBody>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn call(&self, request: Request<Incoming>) -> Answering {
+        let (door, link) = (self.door.clone(), self.link.clone());
+        Box::pin(async move {
+            Ok(if link.origin.is_admin() {
+                admin::answer(&door, &link, request).await
+            } else {
+                service::answer(&door, &link, request).await
+            })
+        })
+    }
+}
+
+type Server = http1::Connection<TokioIo<Gate>, Requests>;
+
+/// Why a connection's service is over.
+enum End {
+    /// hyper is done: closed, broken, or (with a tunnel waiting) switched to another protocol.
+    Done,
+    Rejected(Reject),
+    Silent,
+}
+
+/// Serves one connection to its end.
+pub async fn serve(door: Rc<Door>, link: Rc<Link>) {
+    let _guard = door.enlist(link.clone());
+    let limits = &door.routing().tables.limits;
+    let limits = GateLimits {
+        head_bytes: limits.head_bytes,
+        head_timeout_ns: limits.head_timeout_ms * 1_000_000,
+        body_timeout_ns: limits.body_timeout_ms * 1_000_000,
+    };
+    let gate = Gate::new(link.clone(), limits);
+    let service = Requests {
+        door: door.clone(),
+        link: link.clone(),
+    };
+    let mut server = http1::Builder::new()
+        .max_buf_size(BUFFER_BYTES.max(limits.head_bytes + (8 << 10)))
+        .max_headers(128)
+        .serve_connection(TokioIo::new(gate), service);
+    let mut is_told = false;
+    let end = poll_fn(|cx| poll(&door, &link, &mut server, &mut is_told, cx)).await;
+    finish(link, server, end).await;
+}
+
+fn poll(
+    door: &Door,
+    link: &Link,
+    server: &mut Server,
+    is_told: &mut bool,
+    cx: &mut Context<'_>,
+) -> Poll<End> {
+    if !link.waker.borrow().will_wake(cx.waker()) {
+        *link.waker.borrow_mut() = cx.waker().clone();
+    }
+    if door.phase.get() == Phase::Closing && !std::mem::replace(is_told, true) {
+        Pin::new(&mut *server).graceful_shutdown();
+    }
+    let polled = server.poll_without_shutdown(cx);
+    if let Some(reject) = link.reject.borrow_mut().take() {
+        return Poll::Ready(End::Rejected(reject));
+    }
+    if polled.is_ready() {
+        return Poll::Ready(End::Done);
+    }
+    match link.expired() {
+        Some(Waiting::Idle) => Poll::Ready(End::Silent),
+        Some(Waiting::Head) if link.bytes_in.get() == 0 => Poll::Ready(End::Silent),
+        Some(Waiting::Head) => Poll::Ready(End::Rejected(Reject {
+            status: StatusCode::REQUEST_TIMEOUT,
+            message: "the request head did not come within limits.head_timeout_ms",
+        })),
+        Some(Waiting::Body) => Poll::Ready(End::Rejected(Reject {
+            status: StatusCode::REQUEST_TIMEOUT,
+            message: "the request body stood still for limits.body_timeout_ms",
+        })),
+        _ => Poll::Pending,
+    }
+}
+
+async fn finish(link: Rc<Link>, server: Server, end: End) {
+    let tunnel: Option<Tunnel> = link.tunnel.borrow_mut().take();
+    let is_answering = link.is_answering.get();
+    let parts = server.into_parts();
+    let gate = parts.io.into_inner();
+    if let (End::Done, Some(tunnel)) = (&end, tunnel) {
+        let held = gate.into_held();
+        drop(parts.service);
+        return tunnel.run(link, held).await;
+    }
+    drop((gate, parts.service));
+    // hyper and the service are gone: the socket is this task's alone.
+    let mut sock = link.sock.clone();
+    match end {
+        End::Rejected(reject) if !is_answering => {
+            let answer = reply::raw(reject.status, "invalid_request_error", reject.message, "");
+            let _ = sock.write_all(answer.as_bytes()).await;
+            linger(&mut sock).await;
+        }
+        End::Done if !link.request_done.get() && is_answering => linger(&mut sock).await,
+        _ => {}
+    }
+}
+
+/// Lets the client read the answer before the socket closes: closing over unread bytes resets it.
+async fn linger(sock: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    if sock.shutdown().await.is_err() {
+        return;
+    }
+    let drain = async {
+        let mut waste = [0u8; 4096];
+        while matches!(sock.read(&mut waste).await, Ok(1..)) {}
+    };
+    let _ = tokio::time::timeout(LINGER, drain).await;
+}

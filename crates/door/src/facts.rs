@@ -1,0 +1,114 @@
+//! What a request's head says about its place in the queue.
+
+use http::{HeaderMap, HeaderName};
+
+use crate::clock::now_ns;
+use crate::forward::PARENT;
+use crate::io::link::Origin;
+use crate::queue::Ask;
+
+const PRIORITY: HeaderName = HeaderName::from_static("x-preroll-priority");
+const DEADLINE_MS: HeaderName = HeaderName::from_static("x-preroll-deadline-ms");
+/// The OpenAI SDK's and the common one; seconds to the first byte.
+static TIMEOUTS_S: [HeaderName; 2] = [
+    HeaderName::from_static("x-stainless-timeout"),
+    HeaderName::from_static("x-request-timeout"),
+];
+/// A time-out longer than a day is none.
+const LONGEST_S: f64 = 86_400.0;
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+/// The wish for a slot, from the head alone. `route_timeout_ms` bounds the whole where the client sets no deadline.
+pub fn ask(
+    headers: &HeaderMap,
+    origin: Origin,
+    route_priority: i32,
+    route_timeout_ms: Option<u64>,
+    parent_priority: impl FnOnce(&str) -> Option<i32>,
+) -> Ask {
+    let now = now_ns();
+    let after_ms = |ms: u64| now.saturating_add(ms.saturating_mul(1_000_000));
+    let parent = text(headers, &PARENT).filter(|_| origin == Origin::Internal);
+    let given = text(headers, &PRIORITY).and_then(|value| value.parse().ok());
+    let deadline_ms = text(headers, &DEADLINE_MS).and_then(|value| value.parse::<u64>().ok());
+    let names = &TIMEOUTS_S;
+    let timeout_s = names
+        .iter()
+        .filter_map(|name| text(headers, name)?.parse::<f64>().ok());
+    let timeout_s = timeout_s
+        .filter(|s| (0.0..LONGEST_S).contains(s))
+        .reduce(f64::min);
+    Ask {
+        priority: parent
+            .and_then(parent_priority)
+            .or(given)
+            .unwrap_or(route_priority),
+        holds_parent: parent.is_some(),
+        tokens: 0,
+        first_byte_deadline_ns: timeout_s.map(|s| now + (s * 1e9) as u64),
+        deadline_ns: deadline_ms.or(route_timeout_ms).map(after_ms),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask_of(fields: &[(&'static str, &str)], origin: Origin) -> Ask {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.insert(*name, value.parse().unwrap());
+        }
+        ask(&headers, origin, 1, Some(5_000), |id| {
+            (id == "p").then_some(7)
+        })
+    }
+
+    #[test]
+    fn the_shortest_client_timeout_bounds_the_first_byte() {
+        let before = now_ns();
+        let fields = [("x-stainless-timeout", "600"), ("x-request-timeout", "2.5")];
+        let first_byte = ask_of(&fields, Origin::Public)
+            .first_byte_deadline_ns
+            .unwrap();
+        assert!((2_500_000_000..3_500_000_000).contains(&(first_byte - before)));
+        for nonsense in ["-1", "nan", "inf", "x", ""] {
+            let ask = ask_of(&[("x-request-timeout", nonsense)], Origin::Public);
+            assert_eq!(ask.first_byte_deadline_ns, None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn an_explicit_deadline_goes_before_the_routes() {
+        let before = now_ns();
+        let route = ask_of(&[], Origin::Public).deadline_ns.unwrap();
+        let own = ask_of(&[("x-preroll-deadline-ms", "100")], Origin::Public)
+            .deadline_ns
+            .unwrap();
+        assert!(route - before >= 5_000_000_000 && own - before < 5_000_000_000);
+    }
+
+    #[test]
+    fn a_parent_is_believed_on_the_internal_listener_only() {
+        let call = [("x-preroll-parent", "p")];
+        let internal = ask_of(&call, Origin::Internal);
+        assert_eq!((internal.holds_parent, internal.priority), (true, 7));
+        let public = ask_of(&call, Origin::Public);
+        assert_eq!((public.holds_parent, public.priority), (false, 1));
+    }
+
+    #[test]
+    fn the_clients_priority_goes_before_the_routes() {
+        assert_eq!(
+            ask_of(&[("x-preroll-priority", "-3")], Origin::Public).priority,
+            -3
+        );
+        assert_eq!(
+            ask_of(&[("x-preroll-priority", "9999999999")], Origin::Public).priority,
+            1
+        );
+    }
+}

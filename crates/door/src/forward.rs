@@ -1,0 +1,248 @@
+//! Heads on their way through: what belongs to one connection only is taken out, in both directions.
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+};
+use http::uri::{PathAndQuery, Uri};
+
+use crate::pool::Backend;
+
+/// Never forwarded, named in Connection or not (RFC 9110, section 7.6.1).
+const HOP_BY_HOP: [HeaderName; 8] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// The one header that says whose slot a call holds; believed on the internal listener only.
+pub const PARENT: HeaderName = HeaderName::from_static("x-preroll-parent");
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Takes out what belongs to one connection: the fixed list and what Connection names.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named = named_in_connection(headers);
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+    for name in named {
+        headers.remove(name);
+    }
+}
+
+fn named_in_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let mut named = Vec::new();
+    for value in headers.get_all(CONNECTION) {
+        for token in value.as_bytes().split(|b| *b == b',') {
+            let token = token.trim_ascii();
+            // The two that nearly every client sends name no header of their own.
+            let is_plain =
+                token.eq_ignore_ascii_case(b"keep-alive") || token.eq_ignore_ascii_case(b"close");
+            if let (false, Ok(name)) = (is_plain, HeaderName::from_bytes(token)) {
+                named.push(name);
+            }
+        }
+    }
+    named
+}
+
+/// Whether a comma-separated header holds `token`.
+pub fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    let values = headers.get_all(name).iter();
+    let mut tokens = values.flat_map(|value| value.as_bytes().split(|b| *b == b','));
+    tokens.any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+}
+
+/// Makes a client's head into the head for a replica. `is_chunked`: the body is sent as it comes, its length unknown.
+pub fn to_replica(headers: &mut HeaderMap, backend: &Backend, is_chunked: bool, upgrade: bool) {
+    let wants_trailers = has_token(headers, &TE, "trailers");
+    let protocol = if upgrade {
+        headers.get(UPGRADE).cloned()
+    } else {
+        None
+    };
+    strip_hop_by_hop(headers);
+    headers.remove(EXPECT);
+    drop_lookalikes(headers);
+    if wants_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if is_chunked {
+        headers.remove(CONTENT_LENGTH);
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    if let Some(protocol) = protocol {
+        headers.insert(UPGRADE, protocol);
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    }
+    match &backend.host {
+        Some(host) => drop(headers.insert(HOST, host.clone())),
+        None if !headers.contains_key(HOST) => {
+            headers.insert(HOST, HeaderValue::from_static("localhost"));
+        }
+        None => {}
+    }
+    match &backend.authorization {
+        Some(value) => drop(headers.insert(AUTHORIZATION, value.clone())),
+        None => drop(headers.remove(AUTHORIZATION)),
+    }
+}
+
+/// Servers that turn names into variables (WSGI, CGI) cannot tell `Content_Length` from `Content-Length`: names with
+/// an underscore do not pass, as in nginx.
+fn drop_lookalikes(headers: &mut HeaderMap) {
+    let lookalikes: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().contains('_'))
+        .cloned()
+        .collect();
+    for name in lookalikes {
+        headers.remove(name);
+    }
+}
+
+/// The target for a replica, in origin form; `strip` is taken off the path's front.
+pub fn target(uri: &Uri, strip: Option<&str>) -> Option<Uri> {
+    let path_and_query = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let rest = match strip {
+        Some(prefix) => path_and_query
+            .strip_prefix(prefix)
+            .unwrap_or(path_and_query),
+        None if uri.scheme().is_none() => return Some(uri.clone()),
+        None => path_and_query,
+    };
+    let text = if rest.starts_with('/') {
+        rest.to_owned()
+    } else {
+        format!("/{rest}")
+    };
+    text.parse().ok()
+}
+
+/// A request id from outside: kept when it is short and cannot break a log line or a URL.
+pub fn request_id(headers: &HeaderMap) -> String {
+    let given = headers
+        .get(REQUEST_ID)
+        .and_then(|value| value.to_str().ok());
+    match given {
+        Some(id) if is_safe_id(id) => id.to_owned(),
+        _ => format!("{:032x}", fastrand::u128(..)),
+    }
+}
+
+fn is_safe_id(id: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.:@+/=".contains(&b);
+    (1..=128).contains(&id.len()) && id.bytes().all(allowed)
+}
+
+/// The W3C trace context: the client's when it is valid, else a new one.
+pub fn traceparent(headers: &HeaderMap) -> HeaderValue {
+    match headers.get(TRACEPARENT) {
+        Some(value) if is_traceparent(value.as_bytes()) => value.clone(),
+        _ => {
+            let (trace, span) = (fastrand::u128(1..), fastrand::u64(1..));
+            let text = format!("00-{trace:032x}-{span:016x}-00");
+            HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+        }
+    }
+}
+
+fn is_traceparent(text: &[u8]) -> bool {
+    let hex = |part: &[u8]| part.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let parts: Vec<&[u8]> = text.split(|b| *b == b'-').collect();
+    match parts[..] {
+        [b"00", trace, span, flags] => {
+            (trace.len(), span.len(), flags.len()) == (32, 16, 2)
+                && hex(trace)
+                && hex(span)
+                && hex(flags)
+                && trace.iter().any(|b| *b != b'0')
+                && span.iter().any(|b| *b != b'0')
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(fields: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn what_connection_names_is_taken_out_with_the_fixed_list() {
+        let mut headers = map(&[
+            ("connection", "close, X-Secret"),
+            ("connection", "x-other"),
+            ("keep-alive", "5"),
+            ("te", "gzip"),
+            ("x-secret", "1"),
+            ("x-other", "2"),
+            ("x-kept", "3"),
+        ]);
+        strip_hop_by_hop(&mut headers);
+        assert_eq!(headers, map(&[("x-kept", "3")]));
+    }
+
+    #[test]
+    fn a_prefix_is_stripped_and_absolute_targets_become_origin_form() {
+        let cases = [
+            ("/echo/a?b=1", Some("/echo"), "/a?b=1"),
+            ("/echo?x", Some("/echo"), "/?x"),
+            ("/a?b", None, "/a?b"),
+            ("http://h:1/a?b", None, "/a?b"),
+            ("http://h", None, "/"),
+        ];
+        for (uri, strip, expected) in cases {
+            let uri: Uri = uri.parse().unwrap();
+            assert_eq!(target(&uri, strip).unwrap().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn an_unsafe_request_id_is_replaced() {
+        assert_eq!(
+            request_id(&map(&[("x-request-id", "abc-1.2:3")])),
+            "abc-1.2:3"
+        );
+        for id in ["", "a b", "a\"b", "a\tb", "\u{e9}", &"a".repeat(129)] {
+            let made = request_id(&map(&[("x-request-id", id)]));
+            assert_eq!(made.len(), 32, "{id:?}");
+        }
+    }
+
+    #[test]
+    fn a_trace_context_is_kept_when_valid_and_made_when_not() {
+        let valid = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert_eq!(traceparent(&map(&[("traceparent", valid)])), valid);
+        for text in [
+            "",
+            "00-0-0-0",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ] {
+            let made = traceparent(&map(&[("traceparent", text)]));
+            assert!(made != text && is_traceparent(made.as_bytes()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn names_with_an_underscore_do_not_pass() {
+        let mut headers = map(&[("content_length", "5"), ("x-a", "1")]);
+        drop_lookalikes(&mut headers);
+        assert_eq!(headers, map(&[("x-a", "1")]));
+    }
+}

@@ -1,0 +1,186 @@
+//! A replica's response on its way to the client: each chunk leaves when it comes.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use crate::account::{Account, Ending};
+use crate::clock::now_ns;
+use crate::io::link::{Link, Waiting};
+use crate::io::upstream::Upstream;
+use crate::pool::Backend;
+use crate::queue::Fault;
+use crate::reply::BodyError;
+
+/// When a silent or late stream is cut.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Silence allowed between two reads.
+    pub idle_ns: u64,
+    /// When the whole must be over; `u64::MAX`: never.
+    pub end_ns: u64,
+}
+
+impl Bounds {
+    /// Begins the wait for the replica's next byte.
+    pub fn arm(&self, link: &Link, now: u64) {
+        let idle_end = now.saturating_add(self.idle_ns);
+        if self.end_ns <= idle_end {
+            link.wait_for(Waiting::Whole, self.end_ns);
+        } else {
+            link.wait_for(Waiting::Upstream, idle_end);
+        }
+    }
+}
+
+impl Bounds {
+    /// As [`Bounds::arm`] for the answer's head, which the client may want sooner.
+    pub fn arm_first(&self, link: &Link, now: u64, first_byte_ns: u64) {
+        self.arm(link, now);
+        if first_byte_ns < now.saturating_add(self.idle_ns).min(self.end_ns) {
+            link.wait_for(Waiting::FirstByte, first_byte_ns);
+        }
+    }
+}
+
+enum State {
+    Going,
+    /// The error event was handed over at this count of flushes; the connection breaks when it has left.
+    Breaking(u64),
+    Broken,
+    Over,
+}
+
+/// The body of a proxied response, with the connection that it comes by and the slot that it holds.
+pub struct Relay {
+    upstream: Option<Upstream>,
+    body: Incoming,
+    backend: Rc<Backend>,
+    account: Account,
+    link: Rc<Link>,
+    bounds: Bounds,
+    state: State,
+}
+
+impl Relay {
+    pub fn new(
+        upstream: Upstream,
+        body: Incoming,
+        backend: Rc<Backend>,
+        account: Account,
+        link: Rc<Link>,
+        bounds: Bounds,
+    ) -> Relay {
+        let mut relay = Relay {
+            upstream: Some(upstream),
+            body,
+            backend,
+            account,
+            link,
+            bounds,
+            state: State::Going,
+        };
+        if relay.body.is_end_stream() {
+            relay.complete();
+        }
+        relay
+    }
+
+    pub fn is_end_stream(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    pub fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+
+    pub fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.state {
+            State::Going => {}
+            State::Breaking(at) if self.link.flushes.get() > at => {
+                self.state = State::Broken;
+                return Poll::Ready(Some(Err("the replica's answer broke off".into())));
+            }
+            State::Breaking(_) => return Poll::Pending,
+            State::Broken | State::Over => return Poll::Ready(None),
+        }
+        let Some(upstream) = &mut self.upstream else {
+            return Poll::Ready(None);
+        };
+        match upstream.poll_frame(&mut self.body, cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.pass(&frame);
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(None) => {
+                self.complete();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(_))) => self.broken(
+                Ending::Failed(Fault::Broken),
+                "the replica's answer broke off",
+            ),
+            Poll::Pending => match self.link.expired() {
+                Some(Waiting::Upstream) => {
+                    self.broken(Ending::Failed(Fault::Stalled), "the replica fell silent")
+                }
+                Some(Waiting::Whole) => {
+                    self.broken(Ending::Deadline, "the request's deadline passed")
+                }
+                _ => Poll::Pending,
+            },
+        }
+    }
+
+    fn pass(&mut self, frame: &Frame<Bytes>) {
+        let now = now_ns();
+        if let Some(data) = frame.data_ref() {
+            self.account.passed(data, now);
+        }
+        if self.body.is_end_stream() {
+            self.complete();
+        } else {
+            self.bounds.arm(&self.link, now);
+        }
+    }
+
+    /// The answer is whole: the slot is free, the connection can serve the next request.
+    fn complete(&mut self) {
+        self.state = State::Over;
+        self.link.wait_for(Waiting::Nothing, u64::MAX);
+        self.account.end(Ending::Complete);
+        if let Some(upstream) = self.upstream.take() {
+            self.backend.give_back(upstream);
+        }
+    }
+
+    /// Never a clean end: an event stream gets an error event, and the last chunk does not come.
+    fn broken(
+        &mut self,
+        ending: Ending,
+        message: &str,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.upstream = None;
+        self.link.wait_for(Waiting::Nothing, u64::MAX);
+        let last_words = self.account.last_words(message);
+        self.account.end(ending);
+        // With a length announced, nothing can be added to what was promised.
+        match last_words.filter(|_| self.body.size_hint().exact().is_none()) {
+            Some(event) => {
+                self.state = State::Breaking(self.link.flushes.get());
+                Poll::Ready(Some(Ok(Frame::data(event))))
+            }
+            None => {
+                // What came before it must still leave: the break waits for the flush.
+                self.state = State::Breaking(self.link.flushes.get());
+                Poll::Pending
+            }
+        }
+    }
+}

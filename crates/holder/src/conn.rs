@@ -111,7 +111,7 @@ impl Conn {
             cursor.dropped += ring.first() - cursor.next;
             cursor.next = ring.first();
         }
-        while cursor.left > 0 && self.output.len() - self.sent < MAX_PENDING {
+        while cursor.left > 0 && self.output.len() < MAX_PENDING {
             let Some(line) = ring.get(cursor.next) else {
                 break;
             };
@@ -144,11 +144,9 @@ impl Conn {
                 }
             }
         }
-        let is_pending = self.sent < self.output.len();
-        if !is_pending {
-            self.output.clear();
-            self.sent = 0;
-        }
+        self.output.drain(..self.sent);
+        self.sent = 0;
+        let is_pending = !self.output.is_empty();
         if is_pending != self.wants_write {
             self.wants_write = is_pending;
             self.is_closed |= poll

@@ -113,7 +113,9 @@ pub fn advance(conn: &mut Conn, holder: &Holder) -> bool {
                 return false;
             }
             if let Job::Lines(cursor) = std::mem::replace(&mut conn.job, Job::Idle) {
-                conn.reply(&json!({"ok": true, "next": cursor.next - 1, "dropped": cursor.dropped}));
+                conn.reply(
+                    &json!({"ok": true, "next": cursor.next - 1, "dropped": cursor.dropped}),
+                );
             }
             true
         }

@@ -174,15 +174,22 @@ impl Server {
         }
     }
 
+    /// Answers what can be answered now, as far as the peer takes it.
     fn answer(conn: &mut Conn, holder: &mut Holder, poll: &mut Poll, is_over: &mut bool) {
-        while !conn.is_closed && request::advance(conn, holder) {
-            let Some(line) = conn.next_request() else {
-                break;
-            };
-            *is_over |= request::handle(&line, conn, holder, poll) == Next::End;
-        }
-        if !conn.is_closed {
+        while !conn.is_closed {
+            while request::advance(conn, holder) {
+                let Some(line) = conn.next_request() else {
+                    break;
+                };
+                *is_over |= request::handle(&line, conn, holder, poll) == Next::End;
+            }
+            if conn.is_sent() {
+                return;
+            }
             conn.send(poll);
+            if !conn.is_sent() {
+                return;
+            }
         }
     }
 }

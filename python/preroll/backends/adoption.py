@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 from preroll.backends.base import Adoption, Leftover, ProcessStatus
 from preroll.backends.holder_client import HolderClient, parse_status
-from preroll.backends.processes import end_tree, is_alive, tree_of
+from preroll.backends.processes import end_tree, tree_of
 from preroll.clock import boot_id
 from preroll.errors import PrerollError
 
@@ -30,9 +32,9 @@ class _Found:
     unusable: str | None = None
 
 
-async def adopt(holders: Path, run: Path) -> Adoption:
+async def adopt(holders: Path, run: Path, apart_from: frozenset[str]) -> Adoption:
     """Asks every holder below `holders`; ends trees whose holder is dead; cleans up after them."""
-    folders = _folders(holders)
+    folders = [folder for folder in _folders(holders) if folder.name not in apart_from]
     found = await asyncio.gather(*(_inspect(f, run / f"{f.name}.sock") for f in folders))
     living = [one.living for one in found if one.living]
     return Adoption(
@@ -70,7 +72,7 @@ def _judge(holder_id: str, status: dict[str, Any]) -> _Found:
 def _inspect_silent(folder: Path, socket: Path, why: str) -> _Found:
     """No answer: the holder has ended in order, was killed, hangs, or is of an earlier boot."""
     status = last_status(folder)
-    if _is_holder_alive(status):
+    if _is_holder_alive(folder):
         return _Found(folder.name, unusable=f"its holder lives and is silent: {why}")
     socket.unlink(missing_ok=True)
     if status.get("boot_id", boot_id()) != boot_id():
@@ -86,10 +88,16 @@ def _inspect_silent(folder: Path, socket: Path, why: str) -> _Found:
     return _Found(folder.name, leftover=Leftover(folder.name, killed, reason))
 
 
-def _is_holder_alive(status: dict[str, Any]) -> bool:
-    pid, ticks = status.get("holder_pid"), status.get("holder_start_ticks")
-    is_this_boot = status.get("boot_id") == boot_id()
-    return is_this_boot and isinstance(pid, int) and is_alive(pid, int(ticks or 0))
+def _is_holder_alive(folder: Path) -> bool:
+    """A holder has its folder locked for as long as it lives, whatever became of its pid."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
 
 
 def last_status(folder: Path) -> dict[str, Any]:

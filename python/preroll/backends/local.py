@@ -37,6 +37,7 @@ class LocalBackend:
         self._program = program or find_program()
         self._run = prepare_run(self.root)
         self._reaper = Reaper()
+        self._starting: set[str] = set()
 
     def folder(self, process_id: str) -> Path:
         """Where the holder keeps spec.json, status.json and the log."""
@@ -47,12 +48,17 @@ class LocalBackend:
 
     async def start(self, spec: ProcessSpec) -> ProcessStatus:
         folder, client = self.folder(spec.id), self.client(spec.id)
-        path = write_spec(folder, to_json(spec, folder, client.socket))
-        await start_holder(self._program, path, self._reaper)
-        return await client.status()
+        self._starting.add(spec.id)
+        try:
+            path = write_spec(folder, to_json(spec, folder, client.socket))
+            await start_holder(self._program, path, self._reaper)
+            return await client.status()
+        finally:
+            self._starting.discard(spec.id)
 
     async def adopt(self) -> Adoption:
-        return await adoption.adopt(self.root / "holders", self._run)
+        """See `Backend.adopt`; what is just being started is left alone."""
+        return await adoption.adopt(self.root / "holders", self._run, frozenset(self._starting))
 
     async def list(self) -> tuple[ProcessStatus, ...]:
         ids = sorted(path.stem for path in self._run.glob("*.sock"))
@@ -83,7 +89,11 @@ class LocalBackend:
         return self.client(process_id).lines(since, follow=follow)
 
     async def wait(self, process_id: str) -> ProcessStatus:
-        return await self.client(process_id).ended({"op": "wait"}, None)
+        """Of a process whose holder has been released, or ended with it: its last status."""
+        try:
+            return await self.client(process_id).ended({"op": "wait"}, None)
+        except UnavailableError:
+            return await self.status(process_id)
 
     async def signal(self, process_id: str, signal: int) -> None:
         await self.client(process_id).call({"op": "signal", "signal": int(signal)})

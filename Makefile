@@ -12,7 +12,7 @@ help:
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(VENV)/.tools:
-	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust 1.85 or newer from https://rustup.rs or your distribution (Debian: apt install cargo)"; exit 2; }
+	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust 1.88 or newer from https://rustup.rs or your distribution (Debian: apt install cargo)"; exit 2; }
 	@command -v cc >/dev/null || { echo "a C compiler is missing: Debian: apt install build-essential"; exit 2; }
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; this is $$(python3 --version)"; exit 2; }
 	python3 -m venv $(VENV)

@@ -1,0 +1,349 @@
+//! The partition: every nanosecond between spawn and ready goes to one cause of the chain of threads
+//! that the start was waiting for.
+//!
+//! The chain starts at the thread that announced readiness. Where a thread sleeps and another thread
+//! of the tree ended that sleep, the sleep is explained by what the other did meanwhile; before a
+//! thread existed, by what its creator did. So slices tile the interval by construction.
+
+use crate::cause::{Call, Cause, of_sleep};
+use crate::event::{FileId, Tid};
+use crate::timeline::{Doing, Span, Thread, Timeline};
+
+/// Waiting chains longer than this are cut: two threads that wake each other could go on for ever.
+const MAX_DEPTH: usize = 32;
+
+/// One piece of the partition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slice {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub tid: Tid,
+    pub cause: Cause,
+    /// How many waits lie between the chain's first thread and this one.
+    pub depth: usize,
+    pub cpu: Option<u16>,
+    pub file: Option<FileId>,
+    pub cold_bytes: u64,
+}
+
+/// Explains time by a timeline.
+pub struct Walker<'a> {
+    timeline: &'a Timeline,
+    slices: Vec<Slice>,
+    /// Threads being explained right now: a cycle of waits ends here.
+    stack: Vec<Tid>,
+}
+
+impl<'a> Walker<'a> {
+    /// A walker over `timeline`.
+    pub fn new(timeline: &'a Timeline) -> Self {
+        Self {
+            timeline,
+            slices: Vec::new(),
+            stack: Vec::new(),
+        }
+    }
+
+    /// The slices of `[from, to)` as seen from thread `tid`: contiguous, in order, without overlap.
+    pub fn explain(mut self, tid: Tid, from: u64, to: u64) -> Vec<Slice> {
+        self.thread(tid, from, to);
+        merge(self.slices)
+    }
+
+    fn emit(&mut self, tid: Tid, from: u64, to: u64, cause: Cause, span: Option<&Span>) {
+        if to <= from {
+            return;
+        }
+        let cpu = match span.map(|s| s.doing) {
+            Some(Doing::Running { cpu, .. }) => Some(cpu),
+            _ => None,
+        };
+        self.slices.push(Slice {
+            start_ns: from,
+            end_ns: to,
+            tid,
+            cause,
+            depth: self.stack.len().saturating_sub(1),
+            cpu,
+            file: span.and_then(|s| s.file),
+            cold_bytes: span.map_or(0, |s| s.cold_bytes),
+        });
+    }
+
+    fn thread(&mut self, tid: Tid, from: u64, to: u64) {
+        let timeline = self.timeline;
+        let Some(thread) = timeline
+            .threads
+            .get(&tid)
+            .filter(|_| self.stack.len() < MAX_DEPTH)
+        else {
+            return self.emit(tid, from, to, Cause::Unknown, None);
+        };
+        self.stack.push(tid);
+        let mut now = self.before_birth(thread, tid, from, to);
+        let first = thread.spans.partition_point(|s| s.end_ns <= now);
+        for span in thread.spans[first..].iter().take_while(|s| s.start_ns < to) {
+            self.emit(tid, now, span.start_ns.min(to), Cause::Unknown, None);
+            now = now.max(span.start_ns);
+            let end = span.end_ns.min(to);
+            self.span(tid, now, end, span);
+            now = end.max(now);
+        }
+        self.emit(tid, now, to, Cause::Unknown, None);
+        self.stack.pop();
+    }
+
+    /// Time before the thread existed belongs to its creator; returns where its own life begins.
+    fn before_birth(&mut self, thread: &Thread, tid: Tid, from: u64, to: u64) -> u64 {
+        let Some((parent, born)) = thread.born.filter(|(_, born)| *born > from) else {
+            return from;
+        };
+        let until = born.min(to);
+        if self.stack.contains(&parent) {
+            self.emit(tid, from, until, Cause::Unknown, None);
+        } else {
+            self.thread(parent, from, until);
+        }
+        until
+    }
+
+    fn span(&mut self, tid: Tid, from: u64, to: u64, span: &Span) {
+        match span.doing {
+            Doing::Running { reading: true, .. } => {
+                self.emit(tid, from, to, Cause::Read, Some(span))
+            }
+            Doing::Running { .. } => self.emit(tid, from, to, Cause::Cpu, Some(span)),
+            Doing::Runnable => self.emit(tid, from, to, Cause::RunQueue, Some(span)),
+            Doing::Asleep { call, disk, by } => self.asleep(tid, from, to, span, (call, disk, by)),
+        }
+    }
+
+    fn asleep(
+        &mut self,
+        tid: Tid,
+        from: u64,
+        to: u64,
+        span: &Span,
+        (call, disk, by): (Option<Call>, bool, Tid),
+    ) {
+        let follow = by != 0
+            && !disk
+            && call != Some(Call::Sleep)
+            && !self.stack.contains(&by)
+            && self.timeline.threads.contains_key(&by);
+        if !follow {
+            return self.emit(tid, from, to, of_sleep(call, disk), Some(span));
+        }
+        let begin = self.slices.len();
+        self.thread(by, from, to);
+        if call == Some(Call::Futex) {
+            // A lock whose holder itself slept is a wait for the lock, whatever the holder slept on.
+            for slice in &mut self.slices[begin..] {
+                if matches!(slice.cause, Cause::Sleep | Cause::Unknown | Cause::Lock) {
+                    slice.cause = Cause::Lock;
+                    slice.tid = tid;
+                }
+            }
+        }
+    }
+}
+
+/// Joins neighbours that differ in nothing but time.
+fn merge(slices: Vec<Slice>) -> Vec<Slice> {
+    let mut out: Vec<Slice> = Vec::with_capacity(slices.len());
+    for slice in slices {
+        match out.last_mut() {
+            Some(last)
+                if last.end_ns == slice.start_ns
+                    && (last.tid, last.cause, last.file, last.cpu)
+                        == (slice.tid, slice.cause, slice.file, slice.cpu) =>
+            {
+                last.end_ns = slice.end_ns;
+                last.cold_bytes += slice.cold_bytes;
+            }
+            _ => out.push(slice),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn asleep(call: Call, by: Tid) -> Doing {
+        Doing::Asleep {
+            call: Some(call),
+            disk: false,
+            by,
+        }
+    }
+
+    const RUNNING: Doing = Doing::Running {
+        cpu: 0,
+        reading: false,
+    };
+
+    type Life<'a> = (Tid, Option<(Tid, u64)>, &'a [(u64, u64, Doing)]);
+
+    fn timeline(threads: &[Life]) -> Timeline {
+        let mut timeline = Timeline::default();
+        for (tid, born, spans) in threads {
+            for &(start_ns, end_ns, doing) in *spans {
+                let span = Span {
+                    start_ns,
+                    end_ns,
+                    doing,
+                    file: None,
+                    cold_bytes: 0,
+                };
+                timeline.push(*tid, span);
+            }
+            timeline.threads.entry(*tid).or_default().born = *born;
+        }
+        timeline
+    }
+
+    fn bill(timeline: &Timeline, tid: Tid, from: u64, to: u64) -> Vec<(u64, u64, Tid, Cause)> {
+        let slices = Walker::new(timeline).explain(tid, from, to);
+        slices
+            .iter()
+            .map(|s| (s.start_ns, s.end_ns, s.tid, s.cause))
+            .collect()
+    }
+
+    #[test]
+    fn waiting_for_a_child_is_explained_by_the_child() {
+        let t = timeline(&[
+            (
+                1,
+                None,
+                &[
+                    (0, 10, RUNNING),
+                    (10, 90, asleep(Call::Wait, 2)),
+                    (90, 100, RUNNING),
+                ],
+            ),
+            (
+                2,
+                Some((1, 5)),
+                &[
+                    (5, 12, Doing::Runnable),
+                    (12, 60, RUNNING),
+                    (60, 90, asleep(Call::Sleep, 0)),
+                ],
+            ),
+        ]);
+        let expected = vec![
+            (0, 10, 1, Cause::Cpu),
+            (10, 12, 2, Cause::RunQueue),
+            (12, 60, 2, Cause::Cpu),
+            (60, 90, 2, Cause::Sleep),
+            (90, 100, 1, Cause::Cpu),
+        ];
+        assert_eq!(bill(&t, 1, 0, 100), expected);
+    }
+
+    #[test]
+    fn before_a_thread_existed_its_creator_is_billed() {
+        let t = timeline(&[
+            (
+                1,
+                None,
+                &[(0, 40, RUNNING), (40, 100, asleep(Call::Wait, 0))],
+            ),
+            (2, Some((1, 40)), &[(40, 100, RUNNING)]),
+        ]);
+        assert_eq!(
+            bill(&t, 2, 0, 100),
+            vec![(0, 40, 1, Cause::Cpu), (40, 100, 2, Cause::Cpu)]
+        );
+    }
+
+    #[test]
+    fn a_lock_is_a_lock_while_its_holder_sleeps_and_cpu_while_it_works() {
+        let t = timeline(&[
+            (1, None, &[(0, 100, asleep(Call::Futex, 2))]),
+            (
+                2,
+                None,
+                &[
+                    (0, 30, RUNNING),
+                    (30, 90, asleep(Call::Sleep, 0)),
+                    (90, 100, RUNNING),
+                ],
+            ),
+        ]);
+        let expected = vec![
+            (0, 30, 2, Cause::Cpu),
+            (30, 90, 1, Cause::Lock),
+            (90, 100, 2, Cause::Cpu),
+        ];
+        assert_eq!(bill(&t, 1, 0, 100), expected);
+    }
+
+    #[test]
+    fn two_threads_that_wake_each_other_end_in_a_named_cause() {
+        let t = timeline(&[
+            (1, None, &[(0, 100, asleep(Call::Futex, 2))]),
+            (2, None, &[(0, 100, asleep(Call::Futex, 1))]),
+        ]);
+        assert_eq!(bill(&t, 1, 0, 100), vec![(0, 100, 1, Cause::Lock)]);
+    }
+
+    #[test]
+    fn what_nobody_saw_is_unknown_not_spread() {
+        let t = timeline(&[(1, None, &[(20, 30, RUNNING)])]);
+        let expected = vec![
+            (0, 20, 1, Cause::Unknown),
+            (20, 30, 1, Cause::Cpu),
+            (30, 50, 1, Cause::Unknown),
+        ];
+        assert_eq!(bill(&t, 1, 0, 50), expected);
+    }
+
+    fn any_doing() -> impl Strategy<Value = Doing> {
+        prop_oneof![
+            Just(RUNNING),
+            Just(Doing::Runnable),
+            (0..4i32).prop_map(|by| asleep(Call::Futex, by)),
+            (0..4i32).prop_map(|by| asleep(Call::Wait, by)),
+            Just(Doing::Asleep {
+                call: None,
+                disk: true,
+                by: 0
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn slices_tile_the_interval_whatever_the_timeline(
+            lives in proptest::collection::vec(
+                (proptest::collection::vec((1u64..50, any_doing()), 0..12), proptest::option::of((0..4i32, 0u64..80))),
+                1..4,
+            ),
+            from in 0u64..50, length in 0u64..200,
+        ) {
+            let mut t = Timeline::default();
+            for (tid, (spans, born)) in lives.iter().enumerate() {
+                let mut now = born.map_or(0, |b| b.1);
+                for &(length, doing) in spans {
+                    let span = Span { start_ns: now, end_ns: now + length, doing, file: None, cold_bytes: 0 };
+                    t.push(tid as Tid, span);
+                    now += length;
+                }
+                t.threads.entry(tid as Tid).or_default().born = *born;
+            }
+            let slices = Walker::new(&t).explain(0, from, from + length);
+            let mut now = from;
+            for slice in &slices {
+                prop_assert_eq!(slice.start_ns, now);
+                prop_assert!(slice.end_ns > slice.start_ns);
+                now = slice.end_ns;
+            }
+            prop_assert_eq!(now, from + length);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What /proc says of the tree while it lives: processes, thread names, and which file an inode is.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use crate::event::{FileId, Tid};
+
+/// One process of the tree.
+#[derive(Clone, Debug, Default)]
+pub struct Process {
+    pub command: String,
+}
+
+/// What was learned about the tree.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// Thread to process.
+    pub process_of: HashMap<Tid, Tid>,
+    pub names: HashMap<Tid, String>,
+    pub processes: HashMap<Tid, Process>,
+    pub paths: HashMap<FileId, String>,
+}
+
+fn text(path: String) -> String {
+    fs::read(path)
+        .map(|b| String::from_utf8_lossy(&b).into_owned())
+        .unwrap_or_default()
+}
+
+/// The children that any thread of `pid` created.
+fn children(pid: Tid) -> Vec<Tid> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    tasks
+        .flatten()
+        .flat_map(|task| {
+            let list = text(format!("{}/children", task.path().display()));
+            list.split_whitespace()
+                .filter_map(|p| p.parse().ok())
+                .collect::<Vec<Tid>>()
+        })
+        .collect()
+}
+
+/// The thread ids of `pid`.
+pub fn threads(pid: Tid) -> Vec<Tid> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    tasks
+        .flatten()
+        .filter_map(|t| t.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Device number in the encoding of tracepoints.
+fn file_id(device: u64, inode: u64) -> FileId {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    FileId {
+        device: major << 20 | minor,
+        inode,
+    }
+}
+
+impl Tree {
+    /// Every live process below `root`, itself included.
+    pub fn pids(&self, root: Tid) -> Vec<Tid> {
+        let mut found = vec![root];
+        let mut seen: HashSet<Tid> = found.iter().copied().collect();
+        let mut next = 0;
+        while next < found.len() {
+            found.extend(
+                children(found[next])
+                    .into_iter()
+                    .filter(|pid| seen.insert(*pid)),
+            );
+            next += 1;
+        }
+        found
+    }
+
+    /// Learns thread names and command lines; cheap, called often.
+    pub fn look(&mut self, root: Tid) {
+        for pid in self.pids(root) {
+            for tid in threads(pid) {
+                self.process_of.insert(tid, pid);
+                let name = text(format!("/proc/{pid}/task/{tid}/comm"));
+                self.names.insert(tid, name.trim_end().to_owned());
+            }
+            let command = text(format!("/proc/{pid}/cmdline")).replace('\0', " ");
+            let entry = self.processes.entry(pid).or_default();
+            if !command.trim().is_empty() {
+                command.trim_end().clone_into(&mut entry.command);
+            }
+        }
+    }
+
+    /// Learns which files the tree has mapped or open; dearer, called rarely.
+    pub fn look_at_files(&mut self, root: Tid) {
+        for pid in self.pids(root) {
+            for line in text(format!("/proc/{pid}/maps")).lines() {
+                self.learn_mapping(line);
+            }
+            let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+                continue;
+            };
+            for entry in open.flatten() {
+                if let (Ok(path), Ok(facts)) =
+                    (fs::read_link(entry.path()), fs::metadata(entry.path()))
+                    && facts.is_file()
+                {
+                    let id = file_id(facts.dev(), facts.ino());
+                    self.paths.insert(id, path.to_string_lossy().into_owned());
+                }
+            }
+        }
+    }
+
+    /// A line of /proc/PID/maps: range, permissions, offset, major:minor, inode, path.
+    fn learn_mapping(&mut self, line: &str) {
+        let mut parts = line.splitn(6, ' ');
+        let Some((device, inode)) = parts.nth(3).zip(parts.next()) else {
+            return;
+        };
+        let path = parts.next().unwrap_or_default().trim();
+        let Some((major, minor)) = device.split_once(':') else {
+            return;
+        };
+        let numbers = (
+            u32::from_str_radix(major, 16),
+            u32::from_str_radix(minor, 16),
+            inode.parse(),
+        );
+        if let (Ok(major), Ok(minor), Ok(inode)) = numbers
+            && path.starts_with('/')
+        {
+            self.paths.insert(
+                FileId {
+                    device: major << 20 | minor,
+                    inode,
+                },
+                path.to_owned(),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_program_is_found_among_the_mapped_files() {
+        let mut tree = Tree::default();
+        let me = std::process::id() as Tid;
+        tree.look(me);
+        tree.look_at_files(me);
+        let exe = fs::read_link("/proc/self/exe").unwrap();
+        let facts = fs::metadata(&exe).unwrap();
+        let id = file_id(facts.dev(), facts.ino());
+        assert_eq!(tree.paths.get(&id).map(String::as_str), exe.to_str());
+        assert_eq!(tree.process_of[&me], me);
+        assert!(!tree.processes[&me].command.is_empty());
+    }
+
+    #[test]
+    fn a_mapping_without_a_file_teaches_nothing() {
+        let mut tree = Tree::default();
+        tree.learn_mapping("7ff0-7ff1 rw-p 00000000 00:00 0 [stack]");
+        tree.learn_mapping("garbage");
+        assert!(tree.paths.is_empty());
+    }
+}

@@ -1,0 +1,337 @@
+//! The program: records until a line on stdin says which interval to explain, then prints the partition.
+//!
+//! Out: one line `{"mode", "reason"}` when recording has begun. In: `{"pid"}` (the tree's first
+//! process, once it runs), then `{"from_ns", "to_ns"}`. Out: the partition as one JSON line.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{BufRead, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::args::{Args, Mode};
+use crate::cause::{Call, Cause, call};
+use crate::critical::{Slice, Walker};
+use crate::event::{Event, Kind, Tid};
+use crate::files::Tree;
+use crate::sampler::Sampler;
+use crate::steal::Steal;
+use crate::timeline::{Doing, Timeline};
+use crate::tracefs::Instance;
+
+/// How often the kernel's buffers are drained and the tree is looked at.
+const DRAIN: Duration = Duration::from_millis(20);
+const LOOK_EVERY: u32 = 3;
+const FILES_EVERY: u32 = 25;
+/// A thread that wrote this shortly before readiness was seen is taken as the one that announced it.
+const ANNOUNCE_NS: u64 = 100_000_000;
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Request {
+    Explain { from_ns: u64, to_ns: u64 },
+    Tree { pid: Tid },
+}
+
+#[derive(Serialize)]
+struct Started<'a> {
+    mode: &'a str,
+    reason: &'a str,
+}
+
+#[derive(Serialize)]
+struct Row {
+    start_ns: u64,
+    end_ns: u64,
+    tid: Tid,
+    cause: Cause,
+    depth: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "is_zero")]
+    cold_bytes: u64,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+#[derive(Serialize)]
+struct ThreadFacts {
+    pid: Tid,
+    name: String,
+}
+
+#[derive(Serialize)]
+struct Partition<'a> {
+    mode: &'a str,
+    slices: Vec<Row>,
+    threads: HashMap<Tid, ThreadFacts>,
+    commands: HashMap<Tid, String>,
+    announcer: Tid,
+    events: usize,
+    lost_pages: usize,
+    is_full: bool,
+}
+
+enum Source {
+    Kernel(Box<Instance>),
+    Samples(Option<Sampler>),
+}
+
+fn now_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+fn open(args: Args) -> Result<(Source, String), String> {
+    if args.mode == Mode::Proc {
+        return Ok((Source::Samples(None), "asked for".to_owned()));
+    }
+    match Instance::start(args.follow) {
+        Ok(instance) => Ok((Source::Kernel(Box::new(instance)), "tracepoints".to_owned())),
+        Err(reason) if args.mode == Mode::Auto => Ok((Source::Samples(None), reason)),
+        Err(reason) => Err(reason),
+    }
+}
+
+/// Lines of stdin, read by a thread so that draining goes on; the channel closes with stdin.
+fn requests() -> Receiver<Result<Request, String>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let parsed = serde_json::from_str(&line).map_err(|e| format!("request {line}: {e}"));
+            if sender.send(parsed).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+struct Recorder {
+    source: Source,
+    interval: Duration,
+    root: Option<Tid>,
+    tree: Tree,
+    steal: Steal,
+    ticks: u32,
+}
+
+impl Recorder {
+    fn tick(&mut self) {
+        let t_ns = now_ns();
+        match &mut self.source {
+            Source::Kernel(instance) => instance.drain(),
+            Source::Samples(sampler) => {
+                if let Some(sampler) = sampler {
+                    sampler.sample(t_ns);
+                }
+            }
+        }
+        if self.ticks.is_multiple_of(LOOK_EVERY)
+            && let Some(root) = self.root
+        {
+            self.tree.look(root);
+            if self.ticks.is_multiple_of(FILES_EVERY * LOOK_EVERY) {
+                self.tree.look_at_files(root);
+            }
+        }
+        if self.ticks.is_multiple_of(LOOK_EVERY)
+            && let Ok(stat) = std::fs::read_to_string("/proc/stat")
+        {
+            self.steal.sample(t_ns, &stat);
+        }
+        self.ticks += 1;
+    }
+
+    fn follow(&mut self, pid: Tid) {
+        self.root = Some(pid);
+        if let Source::Samples(sampler) = &mut self.source {
+            *sampler = Some(Sampler::new(pid));
+        }
+        self.tree.look(pid);
+    }
+
+    /// Runs until an interval is asked for; None when stdin closed first.
+    fn wait(
+        &mut self,
+        requests: &Receiver<Result<Request, String>>,
+    ) -> Result<Option<(u64, u64)>, String> {
+        let mut next = Instant::now();
+        loop {
+            next += self.interval;
+            let patience = next.saturating_duration_since(Instant::now());
+            match requests.recv_timeout(patience) {
+                Ok(Ok(Request::Tree { pid })) => self.follow(pid),
+                Ok(Ok(Request::Explain { from_ns, to_ns })) => return Ok(Some((from_ns, to_ns))),
+                Ok(Err(message)) => return Err(message),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.tick();
+            next = next.max(Instant::now() - self.interval);
+        }
+    }
+
+    fn explain(mut self, from_ns: u64, to_ns: u64) -> Result<(), String> {
+        let root = self
+            .root
+            .ok_or("no process was named before the interval")?;
+        self.tick();
+        self.tree.look(root);
+        self.tree.look_at_files(root);
+        let mut facts = (0, 0, false);
+        let (mode, timeline, announcer) = match self.source {
+            Source::Kernel(instance) => {
+                let (events, lost, is_full) = instance.finish();
+                facts = (events.len(), lost, is_full);
+                let events = of_tree(events, root, &mut self.tree);
+                let announcer = announcer(&events, to_ns).unwrap_or(root);
+                ("tracefs", Timeline::build(&events, to_ns), announcer)
+            }
+            Source::Samples(sampler) => {
+                let timeline = sampler.map(Sampler::finish).unwrap_or_default();
+                let announcer = last_to_run(&timeline, to_ns).unwrap_or(root);
+                ("proc", timeline, announcer)
+            }
+        };
+        let slices = Walker::new(&timeline).explain(announcer, from_ns, to_ns);
+        let slices = self.steal.carve(slices);
+        let partition = Partition {
+            mode,
+            slices: rows(slices, &self.tree),
+            threads: thread_facts(&self.tree),
+            commands: self
+                .tree
+                .processes
+                .into_iter()
+                .map(|(pid, p)| (pid, p.command))
+                .collect(),
+            announcer,
+            events: facts.0,
+            lost_pages: facts.1,
+            is_full: facts.2,
+        };
+        print_line(&partition)
+    }
+}
+
+fn thread_facts(tree: &Tree) -> HashMap<Tid, ThreadFacts> {
+    let name = |tid: &Tid| tree.names.get(tid).cloned().unwrap_or_default();
+    tree.process_of
+        .iter()
+        .map(|(tid, pid)| {
+            (
+                *tid,
+                ThreadFacts {
+                    pid: *pid,
+                    name: name(tid),
+                },
+            )
+        })
+        .collect()
+}
+
+fn rows(slices: Vec<Slice>, tree: &Tree) -> Vec<Row> {
+    let path = |slice: &Slice| {
+        slice.file.map(|id| {
+            let unnamed = || format!("inode {}:{}", id.device, id.inode);
+            tree.paths.get(&id).cloned().unwrap_or_else(unnamed)
+        })
+    };
+    slices
+        .iter()
+        .map(|s| Row {
+            start_ns: s.start_ns,
+            end_ns: s.end_ns,
+            tid: s.tid,
+            cause: s.cause,
+            depth: s.depth,
+            file: path(s),
+            cold_bytes: s.cold_bytes,
+        })
+        .collect()
+}
+
+/// The events of `root` and of everything that descends from it.
+fn of_tree(events: Vec<Event>, root: Tid, tree: &mut Tree) -> Vec<Event> {
+    let mut members = HashSet::from([root]);
+    for event in &events {
+        if let Kind::Fork { parent } = event.kind
+            && members.contains(&parent)
+        {
+            members.insert(event.tid);
+            tree.process_of.entry(event.tid).or_insert(event.tid);
+        }
+    }
+    events
+        .into_iter()
+        .filter(|e| members.contains(&e.tid))
+        .collect()
+}
+
+/// The thread that wrote last before `to_ns`, else the one that last got a CPU.
+fn announcer(events: &[Event], to_ns: u64) -> Option<Tid> {
+    let is_write = |e: &&Event| match e.kind {
+        Kind::Enter { number, .. } => matches!(call(number), Call::Write | Call::Socket),
+        _ => false,
+    };
+    let before = || events.iter().rev().skip_while(|e| e.t_ns > to_ns);
+    let recent = before()
+        .take_while(|e| e.t_ns + ANNOUNCE_NS > to_ns)
+        .find(is_write);
+    recent
+        .or_else(|| before().find(|e| e.kind == Kind::SwitchIn))
+        .map(|e| e.tid)
+}
+
+fn last_to_run(timeline: &Timeline, to_ns: u64) -> Option<Tid> {
+    let last_run = |(tid, thread): (&Tid, &crate::timeline::Thread)| {
+        let runs = thread.spans.iter().rev().skip_while(|s| s.start_ns > to_ns);
+        let span = runs
+            .into_iter()
+            .find(|s| matches!(s.doing, Doing::Running { .. }))?;
+        Some((span.end_ns, *tid))
+    };
+    timeline
+        .threads
+        .iter()
+        .filter_map(last_run)
+        .max()
+        .map(|(_, tid)| tid)
+}
+
+fn print_line(value: &impl Serialize) -> Result<(), String> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, value).map_err(|e| e.to_string())?;
+    out.write_all(b"\n")
+        .and_then(|()| out.flush())
+        .map_err(|e| e.to_string())
+}
+
+/// Records until told to explain.
+pub fn run(args: Args) -> Result<(), String> {
+    let (source, reason) = open(args)?;
+    let (mode, interval) = match source {
+        Source::Kernel(_) => ("tracefs", DRAIN),
+        Source::Samples(_) => ("proc", Duration::from_millis(args.interval_ms)),
+    };
+    print_line(&Started {
+        mode,
+        reason: &reason,
+    })?;
+    let mut recorder = Recorder {
+        source,
+        interval,
+        root: None,
+        tree: Tree::default(),
+        steal: Steal::default(),
+        ticks: 0,
+    };
+    match recorder.wait(&requests())? {
+        Some((from_ns, to_ns)) => recorder.explain(from_ns, to_ns),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,310 @@
+//! The recorder without root: /proc is read every few milliseconds for every thread of the tree.
+//!
+//! A sample says how long a thread ran and waited for a CPU since the last one (schedstat) and what
+//! it was blocked in (stat, syscall). Who ended a wait is not visible; the busiest thread that could
+//! have is taken, and nobody when none was busy.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::cause::{Call, call};
+use crate::event::Tid;
+use crate::files::{Tree, threads};
+use crate::timeline::{Doing, Span, Timeline};
+
+/// A thread must have run this share of the interval to count as what others waited for.
+const BUSY_SHARE: f64 = 0.2;
+/// A thread that has not run is looked at in full only every so many samples.
+const IDLE_STRIDE: u64 = 8;
+
+struct Watched {
+    pid: Tid,
+    parent: Tid,
+    schedstat: File,
+    stat: File,
+    syscall: Option<File>,
+    run_ns: u64,
+    wait_ns: u64,
+    state: u8,
+    cpu: u16,
+    call: Option<Call>,
+    last_ns: u64,
+}
+
+/// What one thread did in one interval.
+#[derive(Clone, Copy)]
+struct Sample {
+    tid: Tid,
+    pid: Tid,
+    parent: Tid,
+    start_ns: u64,
+    run_ns: u64,
+    wait_ns: u64,
+    state: u8,
+    cpu: u16,
+    call: Option<Call>,
+}
+
+/// Samples a tree into a timeline.
+pub struct Sampler {
+    root: Tid,
+    watched: HashMap<Tid, Watched>,
+    timeline: Timeline,
+    ticks: u64,
+}
+
+fn read_text(file: &File, buffer: &mut [u8]) -> Option<usize> {
+    file.read_at(buffer, 0).ok().filter(|n| *n > 0)
+}
+
+/// State, parent and last CPU from /proc/PID/stat, fields 3, 4 and 39, counted from the name's ')'.
+fn parse_stat(text: &[u8]) -> Option<(u8, Tid, u16)> {
+    let after = text.iter().rposition(|b| *b == b')')? + 2;
+    let mut parts = text.get(after..)?.split(|b| *b == b' ');
+    let state = *parts.next()?.first()?;
+    let parent = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
+    let cpu = parts
+        .nth(34)
+        .and_then(|p| std::str::from_utf8(p).ok()?.trim().parse().ok());
+    Some((state, parent, cpu.unwrap_or(u16::MAX)))
+}
+
+fn parse_schedstat(text: &[u8]) -> Option<(u64, u64)> {
+    let mut parts = std::str::from_utf8(text)
+        .ok()?
+        .split_whitespace()
+        .map(str::parse);
+    Some((parts.next()?.ok()?, parts.next()?.ok()?))
+}
+
+/// "running", "-1 …" (blocked outside a call) or "NUMBER args…".
+fn parse_syscall(text: &[u8]) -> Option<Call> {
+    let first = std::str::from_utf8(text).ok()?.split_whitespace().next()?;
+    first.parse::<i32>().ok().filter(|n| *n >= 0).map(call)
+}
+
+impl Watched {
+    fn open(pid: Tid, tid: Tid, t_ns: u64) -> Option<Self> {
+        let open = |name: &str| File::open(format!("/proc/{pid}/task/{tid}/{name}")).ok();
+        Some(Self {
+            pid,
+            parent: 0,
+            schedstat: open("schedstat")?,
+            stat: open("stat")?,
+            syscall: open("syscall"),
+            run_ns: 0,
+            wait_ns: 0,
+            state: b'S',
+            cpu: u16::MAX,
+            call: None,
+            last_ns: t_ns,
+        })
+    }
+
+    fn sample(&mut self, tid: Tid, t_ns: u64, in_full: bool) -> Option<Sample> {
+        let mut buffer = [0; 1024];
+        let n = read_text(&self.schedstat, &mut buffer)?;
+        let (run, wait) = parse_schedstat(&buffer[..n])?;
+        let (ran, waited) = (
+            run.saturating_sub(self.run_ns),
+            wait.saturating_sub(self.wait_ns),
+        );
+        (self.run_ns, self.wait_ns) = (run, wait);
+        if in_full || ran > 0 || self.state != b'S' {
+            let n = read_text(&self.stat, &mut buffer)?;
+            (self.state, self.parent, self.cpu) = parse_stat(&buffer[..n])?;
+            let call = self
+                .syscall
+                .as_ref()
+                .and_then(|f| read_text(f, &mut buffer));
+            self.call = call.and_then(|n| parse_syscall(&buffer[..n]));
+        }
+        let start_ns = std::mem::replace(&mut self.last_ns, t_ns);
+        let (pid, parent, state, cpu, call) =
+            (self.pid, self.parent, self.state, self.cpu, self.call);
+        Some(Sample {
+            tid,
+            pid,
+            parent,
+            start_ns,
+            run_ns: ran,
+            wait_ns: waited,
+            state,
+            cpu,
+            call,
+        })
+    }
+}
+
+impl Sampler {
+    /// A sampler of the tree below `root`, which must exist.
+    pub fn new(root: Tid) -> Self {
+        Self {
+            root,
+            watched: HashMap::new(),
+            timeline: Timeline::default(),
+            ticks: 0,
+        }
+    }
+
+    /// Takes one sample of every thread at `t_ns`.
+    pub fn sample(&mut self, t_ns: u64) {
+        self.ticks += 1;
+        self.discover(t_ns);
+        let in_full = self.ticks % IDLE_STRIDE == 1;
+        let mut samples = Vec::with_capacity(self.watched.len());
+        self.watched
+            .retain(|tid, watched| match watched.sample(*tid, t_ns, in_full) {
+                Some(sample) => {
+                    samples.push(sample);
+                    true
+                }
+                None => false,
+            });
+        for sample in &samples {
+            self.push(sample, t_ns, awaited(sample, &samples, t_ns));
+        }
+    }
+
+    fn discover(&mut self, t_ns: u64) {
+        let tree = Tree::default();
+        for pid in tree.pids(self.root) {
+            for tid in threads(pid) {
+                if !self.watched.contains_key(&tid)
+                    && let Some(watched) = Watched::open(pid, tid, t_ns)
+                {
+                    self.watched.insert(tid, watched);
+                    let born = self.ticks > 1 && tid != self.root;
+                    let parent = if tid == pid { self.root } else { pid };
+                    let thread = self.timeline.threads.entry(tid).or_default();
+                    thread.born = born.then_some((parent, t_ns));
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, sample: &Sample, t_ns: u64, by: Tid) {
+        let length = t_ns.saturating_sub(sample.start_ns);
+        let run = sample.run_ns.min(length);
+        let wait = sample.wait_ns.min(length - run);
+        let reading = sample.call == Some(Call::Read) && sample.state == b'R';
+        let doing = [
+            (
+                run,
+                Doing::Running {
+                    cpu: u16::MAX,
+                    reading,
+                },
+            ),
+            (wait, Doing::Runnable),
+            (length - run - wait, blocked(sample, by)),
+        ];
+        let mut now = sample.start_ns;
+        for (length, doing) in doing.into_iter().filter(|(length, _)| *length > 0) {
+            let span = Span {
+                start_ns: now,
+                end_ns: now + length,
+                doing,
+                file: None,
+                cold_bytes: 0,
+            };
+            self.timeline.push(sample.tid, span);
+            now += length;
+        }
+    }
+
+    /// The timeline so far.
+    pub fn finish(self) -> Timeline {
+        self.timeline
+    }
+}
+
+/// What the part of an interval was that a thread neither ran nor queued.
+///
+/// A thread that is running now has not been charged yet for its current slice of the CPU, nor one
+/// that queues for its wait.
+fn blocked(sample: &Sample, by: Tid) -> Doing {
+    if sample.state == b'R' && sample.run_ns == 0 {
+        return Doing::Runnable;
+    }
+    if sample.state == b'R' {
+        return Doing::Running {
+            cpu: sample.cpu,
+            reading: sample.call == Some(Call::Read),
+        };
+    }
+    Doing::Asleep {
+        call: sample.call,
+        disk: sample.state == b'D',
+        by,
+    }
+}
+
+/// The thread that `sample` most likely waited for; 0 when none was busy.
+fn awaited(sample: &Sample, all: &[Sample], t_ns: u64) -> Tid {
+    let is_child = |s: &&Sample| s.parent == sample.pid && s.pid != sample.pid;
+    let is_sibling = |s: &&Sample| s.pid == sample.pid && s.tid != sample.tid;
+    let busiest =
+        |those: &mut dyn Iterator<Item = &Sample>| those.max_by_key(|s| s.run_ns).copied();
+    let found = match sample.call {
+        Some(Call::Wait) => busiest(&mut all.iter().filter(is_child)),
+        Some(Call::Futex) => busiest(&mut all.iter().filter(is_sibling)),
+        Some(Call::Read | Call::Poll | Call::Socket) => {
+            busiest(&mut all.iter().filter(|s| is_child(s) || is_sibling(s)))
+        }
+        _ => None,
+    };
+    let enough = (t_ns.saturating_sub(sample.start_ns)) as f64 * BUSY_SHARE;
+    match found {
+        Some(other) if sample.call == Some(Call::Wait) || other.run_ns as f64 >= enough => {
+            other.tid
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_is_read_behind_a_name_with_parentheses() {
+        assert_eq!(
+            parse_stat(b"12 (a) b (c) R 7 12"),
+            Some((b'R', 7, u16::MAX))
+        );
+        assert_eq!(parse_stat(b"12 (a"), None);
+    }
+
+    #[test]
+    fn syscall_lines_are_told_apart() {
+        assert_eq!(parse_syscall(b"running\n"), None);
+        assert_eq!(parse_syscall(b"-1 0x7f 0x7f\n"), None);
+        #[cfg(target_arch = "x86_64")]
+        assert_eq!(parse_syscall(b"230 0x0 0x0\n"), Some(Call::Sleep));
+    }
+
+    #[test]
+    fn the_busiest_child_is_what_a_wait_waits_for() {
+        let sample = |tid, pid, parent, run_ns, call| Sample {
+            tid,
+            pid,
+            parent,
+            start_ns: 0,
+            run_ns,
+            wait_ns: 0,
+            state: b'S',
+            cpu: 0,
+            call,
+        };
+        let all = [
+            sample(1, 1, 0, 0, Some(Call::Wait)),
+            sample(2, 2, 1, 5, None),
+            sample(3, 3, 1, 90, None),
+            sample(4, 4, 9, 99, None),
+        ];
+        assert_eq!(awaited(&all[0], &all, 100), 3);
+        assert_eq!(awaited(&all[1], &all, 100), 0);
+    }
+}

@@ -1,0 +1,276 @@
+//! From events to what each thread was doing: contiguous spans per thread, in time order.
+
+use std::collections::HashMap;
+
+use crate::cause::{Call, call};
+use crate::event::{Event, FileId, Kind, Left, Tid};
+
+/// What a thread was doing during a span.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Doing {
+    /// On CPU `cpu`; `reading` while inside a read call.
+    Running { cpu: u16, reading: bool },
+    /// Waiting for a CPU.
+    Runnable,
+    /// Off the CPU; `by` ended it (0: an interrupt or a thread outside).
+    Asleep {
+        call: Option<Call>,
+        disk: bool,
+        by: Tid,
+    },
+}
+
+/// One span of one thread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub doing: Doing,
+    /// The file that was read or faulted on.
+    pub file: Option<FileId>,
+    /// Bytes that this span brought into the page cache.
+    pub cold_bytes: u64,
+}
+
+/// One thread's life.
+#[derive(Debug, Default)]
+pub struct Thread {
+    pub spans: Vec<Span>,
+    /// The thread that created it, and when.
+    pub born: Option<(Tid, u64)>,
+    open: Option<Span>,
+    in_call: Option<(Call, i64)>,
+    file: Option<FileId>,
+}
+
+impl Thread {
+    fn close(&mut self, t_ns: u64) {
+        if let Some(mut span) = self.open.take().filter(|s| t_ns > s.start_ns) {
+            span.end_ns = t_ns;
+            self.spans.push(span);
+        }
+    }
+
+    fn begin(&mut self, t_ns: u64, doing: Doing) {
+        self.close(t_ns);
+        let file = self.file.filter(|_| !matches!(doing, Doing::Runnable));
+        self.open = Some(Span {
+            start_ns: t_ns,
+            end_ns: t_ns,
+            doing,
+            file,
+            cold_bytes: 0,
+        });
+    }
+
+    fn is_reading(&self) -> bool {
+        matches!(self.in_call, Some((Call::Read, _)))
+    }
+
+    fn switch_out(&mut self, t_ns: u64, left: Left) {
+        let call = self.in_call.map(|c| c.0);
+        match left {
+            Left::Runnable => self.begin(t_ns, Doing::Runnable),
+            Left::Gone => self.close(t_ns),
+            Left::Sleep | Left::Disk => {
+                self.begin(
+                    t_ns,
+                    Doing::Asleep {
+                        call,
+                        disk: left == Left::Disk,
+                        by: 0,
+                    },
+                );
+            }
+        }
+    }
+
+    fn waking(&mut self, t_ns: u64, waker: Tid) {
+        let Some(span) = self.open.as_mut() else {
+            return;
+        };
+        if let Doing::Asleep { by, .. } = &mut span.doing {
+            *by = waker;
+            self.begin(t_ns, Doing::Runnable);
+        }
+    }
+
+    fn enter(&mut self, t_ns: u64, number: i32, arg0: i64) {
+        self.in_call = Some((call(number), arg0));
+        self.file = None;
+        self.reopen_running(t_ns, self.is_reading());
+    }
+
+    fn leave(&mut self, t_ns: u64) {
+        let was_reading = self.is_reading();
+        self.in_call = None;
+        self.file = None;
+        self.reopen_running(t_ns, was_reading);
+    }
+
+    /// Splits a running span where a read call begins or ends.
+    fn reopen_running(&mut self, t_ns: u64, at_read: bool) {
+        if let Some(Span {
+            doing: Doing::Running { cpu, .. },
+            ..
+        }) = self.open.filter(|_| at_read)
+        {
+            self.begin(
+                t_ns,
+                Doing::Running {
+                    cpu,
+                    reading: self.is_reading(),
+                },
+            );
+        }
+    }
+
+    fn touches(&mut self, file: FileId) {
+        self.file = Some(file);
+        if let Some(span) = self.open.as_mut() {
+            span.file = Some(file);
+        }
+    }
+
+    fn apply(&mut self, event: &Event) {
+        match event.kind {
+            Kind::SwitchIn => {
+                let doing = Doing::Running {
+                    cpu: event.cpu,
+                    reading: self.is_reading(),
+                };
+                self.begin(event.t_ns, doing);
+            }
+            Kind::SwitchOut(left) => self.switch_out(event.t_ns, left),
+            Kind::Waking { by } => self.waking(event.t_ns, by),
+            Kind::Fork { parent } => {
+                self.born = Some((parent, event.t_ns));
+                self.begin(event.t_ns, Doing::Runnable);
+            }
+            Kind::Exit => {}
+            Kind::Enter { number, arg0, .. } => self.enter(event.t_ns, number, arg0),
+            Kind::Leave => self.leave(event.t_ns),
+            Kind::Touches(file) => self.touches(file),
+            Kind::Fetches { file, bytes } => {
+                self.touches(file);
+                if let Some(span) = self.open.as_mut() {
+                    span.cold_bytes += bytes;
+                }
+            }
+        }
+    }
+}
+
+/// All threads seen.
+#[derive(Debug, Default)]
+pub struct Timeline {
+    pub threads: HashMap<Tid, Thread>,
+}
+
+impl Timeline {
+    /// Builds the timeline of `events`, which must be in time order, until `end_ns`.
+    pub fn build(events: &[Event], end_ns: u64) -> Self {
+        let mut timeline = Self::default();
+        for event in events.iter().filter(|e| e.tid != 0) {
+            timeline.threads.entry(event.tid).or_default().apply(event);
+        }
+        for thread in timeline.threads.values_mut() {
+            thread.close(end_ns.max(thread.open.map_or(0, |s| s.start_ns)));
+        }
+        timeline
+    }
+
+    /// Adds a finished span, for the sampler. Spans of a thread must come in time order.
+    pub fn push(&mut self, tid: Tid, span: Span) {
+        self.threads.entry(tid).or_default().spans.push(span);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(t_ns: u64, tid: Tid, kind: Kind) -> Event {
+        Event {
+            t_ns,
+            tid,
+            cpu: 0,
+            kind,
+        }
+    }
+
+    #[test]
+    fn a_thread_runs_sleeps_is_woken_waits_and_runs() {
+        let events = [
+            event(10, 7, Kind::SwitchIn),
+            event(
+                20,
+                7,
+                Kind::Enter {
+                    number: 202,
+                    arg0: 0,
+                    arg1: 0,
+                },
+            ),
+            event(25, 7, Kind::SwitchOut(Left::Sleep)),
+            event(60, 7, Kind::Waking { by: 9 }),
+            event(65, 7, Kind::SwitchIn),
+            event(70, 7, Kind::Leave),
+        ];
+        let timeline = Timeline::build(&events, 100);
+        let spans: Vec<_> = timeline.threads[&7]
+            .spans
+            .iter()
+            .map(|s| (s.start_ns, s.end_ns, s.doing))
+            .collect();
+        let running = Doing::Running {
+            cpu: 0,
+            reading: false,
+        };
+        let asleep = Doing::Asleep {
+            call: Some(Call::Futex),
+            disk: false,
+            by: 9,
+        };
+        let expected = vec![
+            (10, 25, running),
+            (25, 60, asleep),
+            (60, 65, Doing::Runnable),
+            (65, 100, running),
+        ];
+        assert_eq!(spans, expected);
+    }
+
+    #[test]
+    fn reads_split_a_running_span_and_carry_file_and_cold_bytes() {
+        let file = FileId {
+            device: 1,
+            inode: 5,
+        };
+        let events = [
+            event(0, 7, Kind::SwitchIn),
+            event(
+                10,
+                7,
+                Kind::Enter {
+                    number: 0,
+                    arg0: 3,
+                    arg1: 0,
+                },
+            ),
+            event(12, 7, Kind::Fetches { file, bytes: 4096 }),
+            event(30, 7, Kind::Leave),
+        ];
+        let spans = &Timeline::build(&events, 40).threads[&7].spans;
+        assert_eq!(spans.len(), 3);
+        assert_eq!((spans[1].file, spans[1].cold_bytes), (Some(file), 4096));
+        assert_eq!(
+            spans[1].doing,
+            Doing::Running {
+                cpu: 0,
+                reading: true
+            }
+        );
+        assert_eq!(spans[2].file, None);
+    }
+}

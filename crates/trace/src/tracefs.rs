@@ -1,0 +1,154 @@
+//! A private instance of the kernel's tracer: set up, drained while the command runs, removed.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::decode::{Decoder, TRACEPOINTS};
+use crate::event::Event;
+use crate::ring::read_page;
+
+const MOUNT_POINTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+/// Per CPU; at 20 ms between drains this holds bursts of several hundred thousand events a second.
+const BUFFER_KB: &str = "16384";
+const PAGE: usize = 4096;
+/// Above this many events (40 bytes each) recording stops and says so.
+const MAX_EVENTS: usize = 12_000_000;
+
+/// An instance below `instances/`, removed when dropped.
+#[derive(Debug)]
+pub struct Instance {
+    root: PathBuf,
+    decoder: Decoder,
+    pipes: Vec<File>,
+    per_cpu: Vec<Vec<Event>>,
+    /// Pages before which the kernel dropped events, or that could not be read.
+    pub lost_pages: usize,
+    /// The event limit was reached.
+    pub is_full: bool,
+}
+
+fn mounted() -> Result<PathBuf, String> {
+    let found = || {
+        MOUNT_POINTS
+            .iter()
+            .map(PathBuf::from)
+            .find(|p| p.join("instances").is_dir())
+    };
+    if let Some(path) = found() {
+        return Ok(path);
+    }
+    let flags = rustix::mount::MountFlags::NOSUID | rustix::mount::MountFlags::NODEV;
+    rustix::mount::mount("nodev", MOUNT_POINTS[0], "tracefs", flags, None)
+        .map_err(|e| format!("tracefs is not mounted and cannot be ({e})"))?;
+    found().ok_or_else(|| "tracefs has no instances".to_owned())
+}
+
+fn write(path: &Path, value: &str) -> Result<(), String> {
+    std::fs::write(path, value).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+impl Instance {
+    /// Begins to record the threads that `pid` creates from now on, and theirs.
+    pub fn start(pid: u32) -> Result<Self, String> {
+        let root = mounted()?.join(format!("instances/preroll-{}", std::process::id()));
+        std::fs::create_dir(&root).map_err(|e| format!("{}: {e}", root.display()))?;
+        match Self::configure(&root, pid) {
+            Ok(instance) => Ok(instance),
+            Err(message) => {
+                let _ = std::fs::remove_dir(&root);
+                Err(message)
+            }
+        }
+    }
+
+    fn configure(root: &Path, pid: u32) -> Result<Self, String> {
+        write(&root.join("tracing_on"), "0")?;
+        write(&root.join("trace_clock"), "mono")?;
+        write(&root.join("buffer_size_kb"), BUFFER_KB)?;
+        write(&root.join("options/event-fork"), "1")?;
+        write(&root.join("set_event_pid"), &pid.to_string())?;
+        let decoder = Decoder::open(&root.join("events"))?;
+        for name in TRACEPOINTS {
+            write(&root.join("events").join(name).join("enable"), "1")?;
+        }
+        let pipes = open_pipes(root)?;
+        let per_cpu = pipes.iter().map(|_| Vec::new()).collect();
+        let instance = Self {
+            root: root.to_owned(),
+            decoder,
+            pipes,
+            per_cpu,
+            lost_pages: 0,
+            is_full: false,
+        };
+        write(&root.join("tracing_on"), "1")?;
+        Ok(instance)
+    }
+
+    /// Takes what the kernel has buffered; never blocks.
+    pub fn drain(&mut self) {
+        let mut page = [0; PAGE];
+        for cpu in 0..self.pipes.len() {
+            loop {
+                match self.pipes[cpu].read(&mut page) {
+                    Ok(0) => break,
+                    Ok(length) => self.take(cpu, &page[..length]),
+                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, cpu: usize, page: &[u8]) {
+        let total: usize = self.per_cpu.iter().map(Vec::len).sum();
+        if total > MAX_EVENTS {
+            self.is_full = true;
+            return;
+        }
+        let (decoder, out) = (&self.decoder, &mut self.per_cpu[cpu]);
+        let facts = read_page(page, |t, data| decoder.decode(t, cpu as u16, data, out));
+        self.lost_pages += usize::from(facts.missed || facts.damaged);
+    }
+
+    /// Stops recording and returns all events in time order.
+    pub fn finish(mut self) -> (Vec<Event>, usize, bool) {
+        let _ = write(&self.root.join("tracing_on"), "0");
+        self.drain();
+        let mut events: Vec<Event> = self.per_cpu.drain(..).flatten().collect();
+        // Stable: events of one CPU with one stamp (a switch out and in) keep their order.
+        events.sort_by_key(|e| e.t_ns);
+        (events, self.lost_pages, self.is_full)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.pipes.clear();
+        let _ = write(&self.root.join("events/enable"), "0");
+        let _ = std::fs::remove_dir(&self.root);
+    }
+}
+
+fn open_pipes(root: &Path) -> Result<Vec<File>, String> {
+    let mut pipes = Vec::new();
+    loop {
+        let path = root.join(format!("per_cpu/cpu{}/trace_pipe_raw", pipes.len()));
+        if !path.exists() {
+            break;
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+            .open(&path)
+            .map_err(|e| format!("{}: {e}", path.display()))?;
+        pipes.push(file);
+    }
+    if pipes.is_empty() {
+        Err("tracefs has no per-CPU buffers".to_owned())
+    } else {
+        Ok(pipes)
+    }
+}

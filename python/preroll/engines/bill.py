@@ -14,10 +14,8 @@ LABEL_LENGTH = 80
 # What loggers put before what was said: process, level, time, place. Colours come first.
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 PREFIX = re.compile(
-    r"^(?:\([^()]*\)\s*)*"
-    r"(?:(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL):?\s+)?"
-    r"(?:\d[\d:.,/TZ-]*\s+)*"
-    r"(?:\[[^\[\]]*\]\s*)*"
+    r"^(?:(?:\([^()]*\)|\[[^\[\]]*\]|(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL):?(?=\s)"
+    r"|\d+[:.,/-][\d:.,/TZ+-]*(?=\s))\s*)*"
 )
 
 

@@ -29,7 +29,7 @@ class Vllm(Engine):
     marks: ClassVar[tuple[Mark, ...]] = (
         mark(r"Resolved architecture"),
         mark(r"Initializing a V1 LLM engine"),
-        mark(r"(Downloading|Time spent downloading) ", then=Wait.FETCH),
+        mark(r"Time spent downloading weights", then=Wait.LOAD, ended=Wait.FETCH),
         mark(r"Starting to load model", then=Wait.LOAD),
         mark(r"Loading weights took", then=Wait.INIT, ended=Wait.LOAD),
         mark(r"Model loading took", then=Wait.INIT, ended=Wait.LOAD),
@@ -38,7 +38,8 @@ class Vllm(Engine):
         ),
         mark(r"Dynamo bytecode transform time", then=Wait.COMPILE, ended=Wait.COMPILE),
         mark(r"Starting torch\.compile", then=Wait.COMPILE),
-        mark(r"(saved AOT compiled function|torch\.compile takes)", Wait.COMPILE, Wait.COMPILE),
+        mark(r"saved AOT compiled function", then=Wait.COMPILE, ended=Wait.COMPILE),
+        mark(r"torch\.compile takes", then=Wait.INIT, ended=Wait.COMPILE),
         mark(r"Initial profiling/warmup run took", then=Wait.INIT, ended=Wait.COMPILE),
         mark(r"Warming up done", then=Wait.INIT, ended=Wait.COMPILE),
         mark(r"(GPU|CPU) KV cache size", then=Wait.INIT),

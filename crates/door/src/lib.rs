@@ -6,6 +6,7 @@ mod account;
 mod admin;
 mod admit;
 pub mod args;
+pub mod body_model;
 mod buffer;
 pub mod clock;
 mod door;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -24,7 +25,23 @@ class Answer:
     error: str = ""
 
 
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket: the engine itself, past the door."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
 def connect(url: str, timeout_s: float = 120.0) -> http.client.HTTPConnection:
+    """A connection to `http://HOST:PORT` or `unix:PATH`."""
+    if url.startswith("unix:"):
+        return UnixConnection(url.removeprefix("unix:"), timeout_s)
     parts = urlsplit(url)
     return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
 

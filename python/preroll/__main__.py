@@ -1,0 +1,5 @@
+"""`python -m preroll`."""
+
+from preroll.cli.main import main
+
+main()

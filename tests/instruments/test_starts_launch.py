@@ -45,8 +45,11 @@ def command(code: str, ready: str | None, *arguments: str, port: int | None = No
 
 
 def launch(made: Command) -> Start:
-    with HolderLauncher(lambda _: made) as launcher:
-        return asyncio.run(launcher(1))
+    async def once() -> Start:
+        async with HolderLauncher(lambda _: made) as launcher:
+            return await launcher(1)
+
+    return asyncio.run(once())
 
 
 def num_with(mark: str) -> int:
@@ -137,8 +140,8 @@ def test_an_interrupt_ends_the_program_and_leaves_nothing(mark: str) -> None:
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt), HolderLauncher(lambda _: made) as launcher:
-        asyncio.run(launcher(1))
+    with pytest.raises(KeyboardInterrupt):
+        launch(made)
     thread.join()
     wait_num(mark, -1, 0)
 

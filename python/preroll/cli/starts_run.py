@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +15,7 @@ from preroll.config import Stage, load_app
 from preroll.config.units import parse_duration
 from preroll.engines.base import ENGINES, Mark, get_engine
 from preroll.errors import InputError
-from preroll.instruments.starts import Launcher, run, totals_s
+from preroll.instruments.starts import run, totals_s
 from preroll.instruments.starts_launch import Command, HolderLauncher, environment
 from preroll.instruments.starts_raw import Header, Launched, RawFile
 from preroll.instruments.starts_ready import parse_ready, split_url
@@ -54,8 +53,7 @@ def measure_starts(options: Options) -> int:
     print(f"raw samples: {raw.path}", file=sys.stderr)
     status = 0
     try:
-        with launcher_of(options) as launcher:
-            asyncio.run(run(count, launcher, raw, on_each(options)))
+        asyncio.run(launches(options, count, raw))
     except KeyboardInterrupt:
         print(f"interrupted; go on with --resume {raw.path}", file=sys.stderr)
         status = 130
@@ -65,6 +63,14 @@ def measure_starts(options: Options) -> int:
     if status == 0 and options.app is not None:
         save(options, raw.launches)
     return status
+
+
+async def launches(options: Options, count: int, raw: RawFile) -> None:
+    if options.url is not None:
+        await run(count, url_launcher(options), raw, on_each(options))
+        return
+    async with HolderLauncher(maker_of(options)) as launcher:
+        await run(count, launcher, raw, on_each(options))
 
 
 def open_raw(options: Options) -> RawFile:
@@ -112,15 +118,6 @@ def resumed(options: Options, raw: RawFile) -> Options:
     for key in ("app", "body", "cwd"):
         values[key] = Path(stored[key]) if stored.get(key) else None
     return replace(options, words=tuple(stored["argv"]), **values)
-
-
-@contextlib.contextmanager
-def launcher_of(options: Options) -> Iterator[Launcher]:
-    if options.url is not None:
-        yield url_launcher(options)
-        return
-    with HolderLauncher(maker_of(options)) as launcher:
-        yield launcher
 
 
 def url_launcher(options: Options) -> UrlLauncher:

@@ -43,7 +43,7 @@ class Command:
 
 
 class HolderLauncher:
-    """Launches commands under holders of a state directory of its own; use as a context.
+    """Launches commands under holders of a state directory of its own; an async context.
 
     `make` gives the command of each launch, with a folder for its sockets: no two launches share
     a port or a socket, so that none finds what the one before has left.
@@ -54,10 +54,10 @@ class HolderLauncher:
         self._root = Path(tempfile.mkdtemp(prefix="preroll-starts-"))
         self._backend = LocalBackend(self._root)
 
-    def __enter__(self) -> HolderLauncher:
+    async def __aenter__(self) -> HolderLauncher:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._backend.close()
         shutil.rmtree(self._root, ignore_errors=True)
 

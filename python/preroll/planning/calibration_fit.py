@@ -1,0 +1,147 @@
+"""Fits the speed model of `calibration`: non-negative physics, then kernel ridge. Needs numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from preroll.planning.calibration import LENGTH, Measured, Target, coordinates
+from preroll.planning.deployment import ENGINES
+
+Array = NDArray[np.float64]
+NOISE = {"tpot": 0.15, "ttft": 0.4}
+"""Ridge of the correction: variance of a measurement over the variance of the correction."""
+ROBUST = {"tpot": 0.15, "ttft": 0.3}
+"""Residuals of the logarithm beyond this weigh less: a few published rows are mislabelled."""
+FEWEST = 60
+"""An engine with fewer points than this takes the coefficients of all engines together."""
+
+
+def non_negative(matrix: Array, target: Array) -> Array:
+    """x >= 0 of least |matrix·x − target|² (Lawson and Hanson, 1974); (m, n), (m,) → (n,)."""
+    count = matrix.shape[1]
+    x, active = np.zeros(count), np.zeros(count, dtype=bool)
+    for _ in range(3 * count):
+        gradient = np.where(active, -np.inf, matrix.T @ (target - matrix @ x))
+        if active.all() or gradient.max() <= 1e-9:
+            break
+        active[int(gradient.argmax())] = True
+        x = _inside(matrix, target, x, active)
+    return x
+
+
+def _inside(matrix: Array, target: Array, x: Array, active: NDArray[np.bool_]) -> Array:
+    """Least squares on the active columns, stepping back to the boundary while any is below 0."""
+    for _ in range(matrix.shape[1] + 1):
+        trial = np.zeros_like(x)
+        trial[active] = np.linalg.lstsq(matrix[:, active], target, rcond=None)[0]
+        low = active & (trial <= 0.0)
+        if not low.any():
+            return trial
+        step = float(np.min(x[low] / (x[low] - trial[low] + 1e-300)))
+        x = x + step * (trial - x)
+        active &= x > 1e-15
+        x[~active] = 0.0
+    return x
+
+
+def physics(terms: Array, times: Array) -> Array:
+    """Coefficients >= 0 of the terms with least absolute relative error, by reweighting."""
+    ratio, weight = terms / times[:, None], np.ones(len(times))
+    for _ in range(20):
+        x = non_negative(ratio * weight[:, None], weight)
+        fitted = np.maximum(ratio @ x, 1e-3)
+        weight = 1 / np.sqrt(np.maximum(abs(np.log(fitted)), 0.03) * np.maximum(fitted, 0.3))
+    return x
+
+
+def kernel(a: Array, b: Array) -> Array:
+    """exp(−distance/LENGTH) between the rows of `a` (n, k) and `b` (m, k): (n, m)."""
+    squares = (a**2).sum(1)[:, None] + (b**2).sum(1)[None] - 2 * a @ b.T
+    result: Array = np.exp(-np.sqrt(np.maximum(squares, 0.0)) / LENGTH)
+    return result
+
+
+def correction(places: Array, errors: Array, target: Target) -> Array:
+    """Weights of the kernel ridge regression on log errors, outliers weighed down three times."""
+    gram, noise = kernel(places, places), np.full(len(errors), NOISE[target])
+    for _ in range(3):
+        weights = np.linalg.solve(gram + np.diag(noise), errors)
+        left = np.abs(errors - gram @ weights)
+        noise = NOISE[target] * np.maximum(1.0, left / ROBUST[target])
+    result: Array = weights
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A measured point with its terms of one target, computed once for all folds."""
+
+    measured: Measured
+    terms: dict[str, float]
+    time_s: float
+
+
+def samples(points: Sequence[Measured], target: Target) -> list[Sample]:
+    return [
+        Sample(m, m.point.terms(target), m.tpot_s if target == "tpot" else m.ttft_s)
+        for m in points
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A fit on some points: coefficients per engine, and the correction at those points."""
+
+    target: Target
+    names: tuple[str, ...]
+    by_engine: dict[str, Array]
+    places: Array
+    weights: Array
+
+    def base(self, points: Sequence[Sample]) -> tuple[Array, Array]:
+        """(seconds by physics, coordinates) of the points."""
+        found = [self._one(sample) for sample in points]
+        return np.array([b for b, _ in found]), np.array([c for _, c in found])
+
+    def _one(self, sample: Sample) -> tuple[float, list[float]]:
+        point = sample.measured.point
+        engine = self.by_engine[point.deployment.engine]
+        parts = {n: float(c) * sample.terms[n] for n, c in zip(self.names, engine, strict=True)}
+        total = sum(parts.values())
+        shares = {n: part / total for n, part in parts.items()}
+        return total, coordinates(point, total, shares)
+
+    def predict(self, points: Sequence[Sample]) -> Array:
+        base, places = self.base(points)
+        result: Array = base * np.exp(kernel(places, self.places) @ self.weights)
+        return result
+
+    def exported(self) -> dict[str, Any]:
+        """What speed.json keeps of it."""
+        rounded = {
+            engine: {n: float(f"{c:.6g}") for n, c in zip(self.names, values, strict=True)}
+            for engine, values in self.by_engine.items()
+        }
+        return {"coefficients": rounded, "weights": [float(f"{w:.5g}") for w in self.weights]}
+
+
+def train(points: Sequence[Sample], target: Target) -> Trained:
+    """Fit `target` on `points`."""
+    times = np.array([sample.time_s for sample in points])
+    names = tuple(points[0].terms)
+    terms = np.array([[sample.terms[n] for n in names] for sample in points])
+    engines = np.array([sample.measured.point.deployment.engine for sample in points])
+    pooled = physics(terms, times)
+    by_engine = {}
+    for engine in ENGINES:
+        own = engines == engine
+        by_engine[engine] = physics(terms[own], times[own]) if own.sum() >= FEWEST else pooled
+    half = Trained(target, names, by_engine, np.zeros((0, 0)), np.zeros(0))
+    base, places = half.base(points)
+    weights = correction(places, np.log(times / base), target)
+    return Trained(target, names, by_engine, places, weights)

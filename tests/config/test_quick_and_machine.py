@@ -90,6 +90,22 @@ def test_what_a_machine_lacks_is_named_with_what_it_has() -> None:
     assert "'nosuchprogram': no such program on PATH" in found
 
 
+def test_secrets_and_certificates_that_are_not_here_are_named(tmp_path: Path) -> None:
+    app = parse_app(
+        '[serve]\nadmin_token = "env:PREROLL_TEST_NONE"\n'
+        'keys = [{ id = "a", key = "file:none" }]\ntls = { cert = "c.pem", key = "k.pem" }\n'
+        '[stage.a]\nengine = "url"\nurl = "http://127.0.0.1:1"\n',
+        tmp_path / "app.toml",
+    )
+    found = misfits(app, SMALL)
+    assert [line.partition(": ")[0] for line in found] == [
+        "serve.keys 'a'",
+        "serve.admin_token",
+        "serve.tls.cert",
+        "serve.tls.key",
+    ]
+
+
 def test_devices_are_counted_over_all_stages() -> None:
     stage = '[stage.{0}]\nengine = "command"\ncommand = "true {{port}}"\ngpus = 3\n'
     app = parse_app(stage.format("a") + stage.format("b"))

@@ -78,6 +78,13 @@ def test_lines_outside_the_start_are_cut() -> None:
     assert shape(1 * S, 3 * S, printed, MARKS) == [("init", 2.0)]
 
 
+def test_a_start_that_fetched_had_no_local_weights() -> None:
+    marks = (Mark(re.compile("fetched"), then=Wait.LOAD, ended=Wait.FETCH),)
+    printed = lines((1, "fetched in 0.5 s"))
+    assert bill("r", "s", 0, 2 * S, printed, marks).preparedness == "warm_node"
+    assert bill("r", "s", 0, 2 * S, printed).preparedness == "local_weights"
+
+
 def test_a_start_cannot_end_before_it_begins() -> None:
     with pytest.raises(ValueError, match="before spawned_ns"):
         bill("r", "s", 2, 1, [])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preroll.config.schema import App, Stage
+from preroll.config.secrets import resolve_secret
 from preroll.config.units import format_size
 from preroll.errors import InputError
 
@@ -41,7 +42,9 @@ def _num_gpus() -> int:
 
 def misfits(app: App, machine: Machine) -> list[str]:
     """What this machine cannot do for the app, one sentence each, naming key, value, allowed."""
-    found = [m for name, stage in app.stages.items() for m in _of_stage(name, stage, app, machine)]
+    found = [*_of_serve(app)]
+    for name, stage in app.stages.items():
+        found += _of_stage(name, stage, app, machine)
     wanted = sum(_gpus_at_once(stage) for stage in app.stages.values())
     if wanted > machine.gpus and not any(".gpus:" in m for m in found):
         found.append(
@@ -52,6 +55,22 @@ def misfits(app: App, machine: Machine) -> list[str]:
 
 def _gpus_at_once(stage: Stage) -> int:
     return stage.gpus * stage.scaling.min_replicas
+
+
+def _of_serve(app: App) -> Iterator[str]:
+    """Secrets and files that are not here."""
+    serve = app.serve
+    references = {f"keys {key.id!r}": key.key for key in serve.keys if key.key}
+    if serve.admin_token:
+        references["admin_token"] = serve.admin_token
+    for where, reference in references.items():
+        try:
+            resolve_secret(reference, app.directory)
+        except InputError as error:
+            yield f"serve.{where}: {error}"
+    for name, file in (("cert", serve.tls.cert), ("key", serve.tls.key)) if serve.tls else ():
+        if not (app.directory / file).is_file():
+            yield f"serve.tls.{name}: there is no file {app.directory / file}"
 
 
 def _of_stage(name: str, stage: Stage, app: App, machine: Machine) -> Iterator[str]:

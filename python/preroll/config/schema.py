@@ -41,7 +41,7 @@ class Table(BaseModel):
 
 
 class Queue(Table):
-    """Bounds of a stage's queue. None as `max_wait_s`: the door's default of two seconds."""
+    """Bounds of a stage's queue; `start_hold_s`: of a wait for a start, without a deadline."""
 
     max_wait_s: Duration = Field(2.0, alias="max_wait")
     max_depth: Annotated[int, Field(ge=0, le=1_000_000)] = 1024

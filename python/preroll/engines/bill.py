@@ -64,13 +64,14 @@ def bill(
     lines: Sequence[Line],
     marks: Sequence[Mark] = (),
     steps: Sequence[Step] = (),
-    preparedness: Preparedness = Preparedness.LOCAL_WEIGHTS,
+    preparedness: Preparedness | None = None,
 ) -> Start:
     """The bill of one start. `lines` in the order of the holder; times outside the start are cut.
 
     Until the first mark or step, time is billed to `init`. The phases are cut out of the interval
     from `spawned_ns` to `ready_ns` at the marks and steps, so they sum to the total whatever the
-    lines say. Raises ValueError when `ready_ns` is before `spawned_ns`.
+    lines say. Without `preparedness`, a start that fetched had a warm node, another one local
+    weights. Raises ValueError when `ready_ns` is before `spawned_ns`.
     """
     if ready_ns < spawned_ns:
         raise ValueError(f"ready_ns {ready_ns} is before spawned_ns {spawned_ns}")
@@ -85,9 +86,14 @@ def bill(
         spawned_ns=spawned_ns,
         ready_ns=ready_ns,
         phases=phases,
-        preparedness=preparedness,
+        preparedness=preparedness or _preparedness(phases),
         gap=largest_gap(lines, spawned_ns, own_from),
     )
+
+
+def _preparedness(phases: Sequence[Phase]) -> Preparedness:
+    fetched = any(phase.wait is Wait.FETCH for phase in phases)
+    return Preparedness.WARM_NODE if fetched else Preparedness.LOCAL_WEIGHTS
 
 
 class MarkReader:

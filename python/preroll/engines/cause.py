@@ -12,9 +12,12 @@ EXCEPTION = re.compile(
 )
 FATAL = re.compile(
     r"\b(error|fatal|failed|cannot|can't|couldn't|unable to|not found|no such file"
-    r"|out of memory|killed|panicked|segmentation fault|address already in use|denied)\b",
+    r"|out of memory|killed|panicked|segmentation fault|illegal instruction|aborted"
+    r"|address already in use|denied)\b",
     re.IGNORECASE,
 )
+# An access log is no complaint, whatever the status that it shows.
+ACCESS = re.compile(r'HTTP/\d(\.\d)?"')
 # Sentences that only point elsewhere: the exception of a parent about its child.
 POINTER = re.compile(
     r"see (root cause|stack trace|error|the) .*above|root cause above|initialization failed"
@@ -28,7 +31,9 @@ def real_cause(lines: Sequence[str]) -> str:
     """The line that says why: the last exception that does not merely point at another one, else
     the last line that speaks of a failure, else the last line; "" when nothing was printed."""
     plain = [ANSI.sub("", line).strip() for line in lines]
-    said = [PREFIX.sub("", line, count=1).strip() for line in plain]
+    # A group of exceptions draws a margin.
+    said = [PREFIX.sub("", line.lstrip("| "), count=1).strip() for line in plain]
+    said = [s for s in said if not ACCESS.search(s)]
     exceptions = [s for s in said if EXCEPTION.match(s)]
     telling = [s for s in said if FATAL.search(s) and not s.startswith(("File ", "Traceback"))]
     for candidates in (exceptions, telling):

@@ -41,8 +41,11 @@ class Address:
 
 
 def environment(stage: Stage, directory: Path) -> tuple[dict[str, str], frozenset[str]]:
-    """The stage's `env` with its secrets resolved, and those secrets (to be kept out of logs)."""
-    env: dict[str, str] = {}
+    """The stage's `env` with its secrets resolved, and those secrets (to be kept out of logs).
+
+    A Python program is made to print at once: a line that waits in a buffer is stamped too late.
+    """
+    env: dict[str, str] = {"PYTHONUNBUFFERED": "1"}
     secrets: set[str] = set()
     for name, value in stage.env.items():
         if isinstance(value, str):

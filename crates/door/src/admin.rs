@@ -92,10 +92,10 @@ pub async fn answer(
     link: &Rc<Link>,
     request: Request<Incoming>,
 ) -> Response<OutBody> {
-    if link.origin == Origin::AdminPort {
-        if let Err(reason) = door.gatekeeper.borrow().check(request.headers()) {
-            return reply::error(link, StatusCode::FORBIDDEN, "forbidden", reason);
-        }
+    if link.origin == Origin::AdminPort
+        && let Err(reason) = door.gatekeeper.borrow().check(request.headers())
+    {
+        return reply::error(link, StatusCode::FORBIDDEN, "forbidden", reason);
     }
     let path = request.uri().path().to_owned();
     let method = request.method().clone();

@@ -108,9 +108,9 @@ pub async fn deliver(
         bounds.arm_first(link, now_ns(), first_byte_ns);
         let attempt = attempt(link, &backend, &bounds, &mut outgoing);
         match unless_gone(link, attempt).await? {
-            Attempt::Answered(upstream, response) => {
+            Attempt::Answered(answered) => {
                 return Ok(answer(
-                    link, handle, account, told, bounds, backend, upstream, response,
+                    link, handle, account, told, bounds, backend, *answered,
                 ));
             }
             Attempt::NeverRan(fault) if outgoing.is_repeatable() || fault == Fault::Connect => {
@@ -142,7 +142,7 @@ impl Told {
 
 /// What one attempt came to.
 enum Attempt {
-    Answered(Upstream, Response<Incoming>),
+    Answered(Box<(Upstream, Response<Incoming>)>),
     NeverRan(Fault),
     /// It may have run.
     Broken(String),
@@ -204,7 +204,7 @@ async fn exchange(
         }
     };
     match upstream.exchange(request, give_up).await {
-        Ok(Ok(response)) => Attempt::Answered(upstream, response),
+        Ok(Ok(response)) => Attempt::Answered(Box::new((upstream, response))),
         Ok(Err(_)) if link.is_body_over.get() => Attempt::BodyOver,
         Ok(Err(Unanswered {
             never_ran: true, ..
@@ -244,7 +244,6 @@ fn late(handle: &StageHandle, account: &mut Account, waiting: Waiting) -> Stop {
 }
 
 /// The replica's head, made the client's.
-#[allow(clippy::too_many_arguments)]
 fn answer(
     link: &Rc<Link>,
     handle: &StageHandle,
@@ -252,8 +251,7 @@ fn answer(
     told: Told,
     bounds: Bounds,
     backend: Rc<Backend>,
-    upstream: Upstream,
-    response: Response<Incoming>,
+    (upstream, response): (Upstream, Response<Incoming>),
 ) -> Response<OutBody> {
     let (parts, body) = response.into_parts();
     let mut headers = parts.headers;

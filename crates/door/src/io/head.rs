@@ -129,31 +129,21 @@ fn starts_with_ignore_case(text: &[u8], prefix: &[u8]) -> bool {
 fn read_fields(fields: &[httparse::Header<'_>], is_http_11: bool) -> Result<Framing, Reject> {
     let (mut length, mut chunked, mut host) = (None, false, None);
     for field in fields {
+        let value = field.value;
         // Most fields are none of these: the length of the name tells.
-        match field.name.len() {
-            4 if field.name.eq_ignore_ascii_case("host") => {
-                if host.replace(field.value).is_some() {
-                    return bad("Host is given more than once");
-                }
-            }
+        let is_repeated = match field.name.len() {
+            4 if field.name.eq_ignore_ascii_case("host") => host.replace(value).is_some(),
             14 if field.name.eq_ignore_ascii_case("content-length") => {
-                if length.replace(content_length(field.value)?).is_some() {
-                    return bad("Content-Length is given more than once");
-                }
+                length.replace(content_length(value)?).is_some()
             }
             17 if field.name.eq_ignore_ascii_case("transfer-encoding") => {
-                if chunked || !is_http_11 {
-                    return bad("Transfer-Encoding is given twice, or in HTTP/1.0");
-                }
-                if !field.value.eq_ignore_ascii_case(b"chunked") {
-                    return reject(
-                        StatusCode::NOT_IMPLEMENTED,
-                        "a Transfer-Encoding other than chunked is not served here",
-                    );
-                }
-                chunked = true;
+                check_coding(value, is_http_11)?;
+                std::mem::replace(&mut chunked, true)
             }
-            _ => {}
+            _ => false,
+        };
+        if is_repeated {
+            return bad("Host, Content-Length or Transfer-Encoding is given more than once");
         }
     }
     match host {
@@ -167,6 +157,17 @@ fn read_fields(fields: &[httparse::Header<'_>], is_http_11: bool) -> Result<Fram
         (None, true) => Ok(Framing::Chunked),
         (None, false) => Ok(Framing::Length(0)),
     }
+}
+
+fn check_coding(value: &[u8], is_http_11: bool) -> Result<(), Reject> {
+    if !is_http_11 {
+        return bad("Transfer-Encoding is given in HTTP/1.0");
+    }
+    if !value.eq_ignore_ascii_case(b"chunked") {
+        let message = "a Transfer-Encoding other than chunked is not served here";
+        return reject(StatusCode::NOT_IMPLEMENTED, message);
+    }
+    Ok(())
 }
 
 /// Digits only: a sign, a list or a space is a second reading.

@@ -1,0 +1,91 @@
+//! The spike that waits for its second replica, with patient and with impatient clients.
+//! λ goes from 2 to 6 per second at 60 s, a replica serves 4, the second one starts in 180 s.
+
+mod common;
+
+use common::{assert_conserved, constant, run, slots};
+use preroll_sim::EndpointReport;
+use serde_json::{Value, json};
+
+const SURGE_S: f64 = 60.0;
+
+fn spike(seed: u64, gap: &Value, time: &Value, client: &Value) -> EndpointReport {
+    let config = json!({"seed": seed, "end_s": SURGE_S + 1800.0, "sample_s": 1.0, "endpoints": [{
+        "name": "chat",
+        "arrivals": {"kind": "renewal", "gap": gap, "rates": [[0.0, 2.0], [SURGE_S, 6.0]],
+                     "end_s": SURGE_S + 1800.0, "prompt": constant(1.0), "output": constant(1.0)},
+        "service": slots(1, time),
+        "replicas": 1, "plan": [[SURGE_S, 2]], "start": {"new_node": constant(180.0)},
+        "client": client,
+    }]});
+    let report = run(&config).endpoints.remove(0);
+    assert_conserved(&report);
+    report
+}
+
+fn exponential(mean: f64) -> Value {
+    json!({"kind": "exponential", "mean": mean})
+}
+
+fn close(value: f64, theory: f64, share: f64) {
+    assert!(
+        (value - theory).abs() <= share * theory,
+        "{value} is not within {share} of {theory}"
+    );
+}
+
+#[test]
+fn a_deterministic_spike_peaks_and_recovers_as_the_formula_says() {
+    let e = spike(0, &constant(1.0), &constant(0.25), &json!({}));
+    close(f64::from(e.peak_queued), 360.0, 0.02);
+    close(e.peak_s - SURGE_S, 180.0, 0.02);
+    close(e.drained_s.unwrap() - SURGE_S, 360.0, 0.02);
+}
+
+#[test]
+fn the_mean_of_random_spikes_is_the_same() {
+    const RUNS: u64 = 600;
+    let mut queued = vec![0.0; 1000];
+    let mut drained = 0.0;
+    for seed in 0..RUNS {
+        let e = spike(seed, &exponential(1.0), &exponential(0.25), &json!({}));
+        for (sum, sample) in queued.iter_mut().zip(&e.timeline) {
+            *sum += f64::from(sample.1) / RUNS as f64;
+        }
+        drained += (e.drained_s.unwrap() - SURGE_S) / RUNS as f64;
+    }
+    let peak = queued.iter().copied().fold(0.0, f64::max);
+    close(peak, 360.0, 0.02);
+    close(drained, 360.0, 0.02);
+}
+
+fn impatient(timeout_s: f64, serve_dead_work: bool) -> Value {
+    json!({"timeout_s": timeout_s, "retries": 3, "serve_dead_work": serve_dead_work})
+}
+
+#[test]
+fn dropping_dead_work_recovers_after_230_seconds() {
+    let e = spike(
+        1,
+        &exponential(1.0),
+        &exponential(0.25),
+        &impatient(10.0, false),
+    );
+    eprintln!("{:?} {:?}", e.drained_s, e.peak_queued);
+    close(e.drained_s.unwrap() - SURGE_S, 230.0, 0.05);
+}
+
+#[test]
+fn serving_dead_work_never_recovers_and_wastes_nearly_everything() {
+    for timeout_s in [10.0, 30.0] {
+        let e = spike(
+            1,
+            &exponential(1.0),
+            &exponential(0.25),
+            &impatient(timeout_s, true),
+        );
+        assert_eq!(e.drained_s, None);
+        let after = e.wasted_s / e.service_s;
+        eprintln!("{timeout_s} wasted {after}");
+    }
+}

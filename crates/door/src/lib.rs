@@ -17,6 +17,8 @@ mod forward;
 mod inherit;
 pub mod history;
 pub mod io;
+mod log;
+pub mod metrics;
 mod pool;
 mod proxy;
 pub mod queue;

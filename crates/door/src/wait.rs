@@ -24,7 +24,7 @@ impl RefusalKind {
     ];
 
     /// The `type` of the error body and the `kind` label of metrics.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             RefusalKind::Overload => "overloaded",
             RefusalKind::Unavailable => "unavailable",

@@ -3,12 +3,20 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, StatusCode, Uri};
 use serde_json::json;
 
 use crate::clock::now_ns;
 use crate::door::Door;
+use crate::history::Life;
+use crate::log::Line;
+use crate::metrics::Phase;
+use crate::pool::Backend;
+use crate::proxy::Stop;
 use crate::queue::{Fault, Outcome, Permit};
 use crate::routes::StageHandle;
+use crate::sse::{Scanner, StreamReport};
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +25,10 @@ pub enum Ending {
     Complete,
     /// The replica's own 429 or 503 was passed on.
     Rejected,
+    /// The replica's answer was another server error.
+    Errored,
+    /// The door refused it, or told what was wrong with it.
+    Refused,
     /// The client left before the end.
     ClientGone,
     /// An explicit deadline cut it.
@@ -29,56 +41,108 @@ impl Ending {
         match self {
             Ending::Complete => Outcome::Completed,
             Ending::Rejected => Outcome::Rejected,
-            Ending::ClientGone | Ending::Deadline => Outcome::ClientGone,
+            Ending::Errored => Outcome::Errored,
+            Ending::ClientGone | Ending::Deadline | Ending::Refused => Outcome::ClientGone,
             Ending::Failed(fault) => Outcome::Failed(fault),
+        }
+    }
+
+    /// As metrics say it: few words.
+    fn kind(self) -> &'static str {
+        match self {
+            Ending::Errored => "error_status",
+            Ending::Failed(_) => "failed",
+            other => other.name(),
+        }
+    }
+
+    /// As logs and the history say it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ending::Complete => "complete",
+            Ending::Rejected => "rejected",
+            Ending::Errored => "errored",
+            Ending::Refused => "refused",
+            Ending::ClientGone => "client_gone",
+            Ending::Deadline => "deadline",
+            Ending::Failed(Fault::Connect) => "unreachable",
+            Ending::Failed(Fault::Broken) => "broken",
+            Ending::Failed(Fault::Stalled) => "stalled",
         }
     }
 }
 
 /// What is known of a request from its head on.
 pub struct Account {
-    door: Rc<Door>,
+    pub door: Rc<Door>,
+    pub handle: Rc<StageHandle>,
     pub request_id: String,
+    pub life: Rc<Life>,
+    arrived_ns: u64,
+    method: Method,
+    uri: Uri,
     permit: Option<Permit>,
-    is_rejected: bool,
-    is_event_stream: bool,
-    ends_event: bool,
-    has_priority: bool,
-    _stage: Option<Rc<StageHandle>>,
+    replica: Option<Rc<str>>,
+    waited_ns: u64,
+    attempts: u32,
+    status: u16,
+    scanner: Option<Scanner>,
+    report: Option<StreamReport>,
+    first_byte_ns: Option<u64>,
+    bytes_out: u64,
+    ending: Option<Ending>,
 }
 
 impl Account {
-    pub fn new(door: Rc<Door>, request_id: String) -> Account {
+    pub fn new(
+        door: &Rc<Door>,
+        handle: &Rc<StageHandle>,
+        parts: &Parts,
+        request_id: String,
+    ) -> Account {
+        let now = now_ns();
         Account {
-            door,
+            door: door.clone(),
+            handle: handle.clone(),
+            life: door.history.begin(&request_id, &handle.name, now),
             request_id,
+            arrived_ns: now,
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
             permit: None,
-            is_rejected: false,
-            is_event_stream: false,
-            ends_event: true,
-            has_priority: false,
-            _stage: None,
+            replica: None,
+            waited_ns: 0,
+            attempts: 0,
+            status: 0,
+            scanner: None,
+            report: None,
+            first_byte_ns: None,
+            bytes_out: 0,
+            ending: None,
         }
     }
 
-    /// The request's priority, for the calls that it makes.
-    pub fn note_priority(&mut self, priority: i32) {
-        if priority != 0 {
-            self.door
-                .priorities
-                .borrow_mut()
-                .insert(self.request_id.clone(), priority);
-            self.has_priority = true;
-        }
+    /// It has to wait for a slot.
+    pub fn queued(&self, expected_ns: u64) {
+        self.life.queued(expected_ns, now_ns());
     }
 
     /// A slot is held from now on.
-    pub fn admitted(&mut self, permit: Permit) {
+    pub fn admitted(&mut self, permit: Permit, backend: &Backend) {
+        self.waited_ns = permit.waited_ns();
+        self.attempts = permit.attempt();
+        self.life
+            .admitted(&backend.name, permit.attempt(), now_ns());
+        self.replica = Some(backend.name.clone());
+        self.handle
+            .metrics
+            .admitted(permit.waited_ns(), permit.expected_wait_ns());
         self.permit = Some(permit);
     }
 
-    pub fn permit(&mut self) -> Option<&mut Permit> {
-        self.permit.as_mut()
+    /// A session was opened, which holds no slot.
+    pub fn connected(&mut self, backend: &Backend) {
+        self.replica = Some(backend.name.clone());
     }
 
     /// Gives the slot up to be asked for again.
@@ -87,43 +151,93 @@ impl Account {
     }
 
     /// The replica's head came.
-    pub fn answered(&mut self, is_event_stream: bool, is_rejected: bool) {
-        self.is_event_stream = is_event_stream;
-        self.is_rejected = is_rejected;
+    pub fn answered(&mut self, status: StatusCode, is_event_stream: bool) {
         let now = now_ns();
+        self.status = status.as_u16();
         if let Some(permit) = &mut self.permit {
             permit.first_byte(now);
+        }
+        self.first_byte_ns = Some(now);
+        self.life.first_byte(now);
+        if is_event_stream {
+            self.scanner = Some(Scanner::new(self.handle.stall_ns));
         }
     }
 
     /// Bytes of the answer passed.
-    pub fn passed(&mut self, data: &Bytes, _now: u64) {
-        if self.is_event_stream && !data.is_empty() {
-            self.ends_event = data.ends_with(b"\n\n") || data.ends_with(b"\r\n\r\n");
+    pub fn passed(&mut self, data: &Bytes, now: u64) {
+        self.bytes_out += data.len() as u64;
+        let Some(scanner) = &mut self.scanner else {
+            return;
+        };
+        let had_content = scanner.has_content();
+        let gap = scanner.chunk(data, now);
+        let metrics = &self.handle.metrics;
+        if let Some(gap_ns) = gap {
+            metrics.gap(gap_ns);
+        } else if !had_content && scanner.has_content() {
+            metrics.first_content(now.saturating_sub(self.arrived_ns));
         }
     }
 
     /// What a broken event stream is ended with: the end of a partial event, then an error event.
     pub fn last_words(&self, message: &str) -> Option<Bytes> {
-        if !self.is_event_stream {
-            return None;
-        }
+        let scanner = self.scanner.as_ref()?;
         let error = json!({"error": {"message": message, "type": "upstream_error", "code": 502,
             "param": null, "request_id": self.request_id}});
-        let separator = if self.ends_event { "" } else { "\n\n" };
-        Some(Bytes::from(format!(
-            "{separator}event: error\ndata: {error}\n\n"
-        )))
+        Some(Bytes::from(scanner.last_words(&error.to_string())))
     }
 
-    /// Settles the account; later calls change nothing.
+    /// It goes no further: what the client is told.
+    pub fn stopped(&mut self, stop: &Stop) {
+        self.status = stop.status().map_or(0, |status| status.as_u16());
+        self.end(if let Stop::Gone = stop {
+            Ending::ClientGone
+        } else {
+            Ending::Refused
+        });
+        if let Stop::Refused(refusal) = stop {
+            self.handle.metrics.refused(refusal.kind);
+        }
+    }
+
+    /// Settles what the request held; later calls change nothing.
     pub fn end(&mut self, ending: Ending) {
+        if self.ending.is_some() {
+            return;
+        }
         let ending = match ending {
-            Ending::Complete if self.is_rejected => Ending::Rejected,
+            Ending::Complete if matches!(self.status, 429 | 503) => Ending::Rejected,
+            Ending::Complete if self.status >= 500 => Ending::Errored,
             other => other,
         };
+        self.ending = Some(ending);
         if let Some(permit) = self.permit.take() {
             permit.finish(ending.outcome(), now_ns());
+        }
+        self.report = self.scanner.take().map(Scanner::finish);
+    }
+
+    /// What the metrics learn, once.
+    fn count(&self, ending: Ending, now: u64) {
+        let metrics = &self.handle.metrics;
+        if ending == Ending::ClientGone {
+            metrics.cancelled(
+                match (self.replica.is_some(), self.first_byte_ns.is_some()) {
+                    (false, _) => Phase::Queued,
+                    (true, false) => Phase::Prefill,
+                    (true, true) => Phase::Stream,
+                },
+            );
+        }
+        if ending != Ending::Refused {
+            let duration_ns = now.saturating_sub(self.arrived_ns);
+            metrics.finished(ending.kind(), duration_ns, self.attempts);
+        }
+        let Some(report) = &self.report else { return };
+        metrics.stalled(report.stalls);
+        if let Some(usage) = &report.usage {
+            metrics.tokens(usage);
         }
     }
 }
@@ -131,8 +245,37 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         self.end(Ending::ClientGone);
-        if self.has_priority {
-            self.door.priorities.borrow_mut().remove(&self.request_id);
-        }
+        let now = now_ns();
+        let ending = self.ending.unwrap_or(Ending::ClientGone);
+        self.life.end(self.status, ending.name(), now);
+        self.count(ending, now);
+        let is_error = self.status >= 400 || ending != Ending::Complete;
+        let Some(log) = self.door.log.as_ref().filter(|log| log.takes(is_error)) else {
+            return;
+        };
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let report = self.report.as_ref();
+        let first_content = report.and_then(|r| r.first_content_ns);
+        let usage = report.and_then(|r| r.usage.as_ref());
+        log.write(&Line {
+            request_id: &self.request_id,
+            method: self.method.as_str(),
+            path: self.uri.path(),
+            stage: self.handle.stage.name(),
+            replica: self.replica.as_deref(),
+            status: self.status,
+            outcome: ending.name(),
+            attempts: self.attempts,
+            queue_ms: ms(self.waited_ns),
+            first_byte_ms: self
+                .first_byte_ns
+                .map(|at| ms(at.saturating_sub(self.arrived_ns))),
+            ttft_ms: first_content.map(|at| ms(at.saturating_sub(self.arrived_ns))),
+            total_ms: ms(now.saturating_sub(self.arrived_ns)),
+            bytes_out: self.bytes_out,
+            gap_max_ms: report.map(|r| ms(r.gap_max_ns)),
+            stalls: report.map(|r| r.stalls),
+            completion_tokens: usage.map(|u| u.completion_tokens),
+        });
     }
 }

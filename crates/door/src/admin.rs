@@ -11,80 +11,18 @@ use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
 
+use crate::auth::AdminError;
 use crate::clock::now_ns;
 use crate::door::{Door, Phase, Refused};
 use crate::io::link::{Link, Origin, Waiting};
+use crate::metrics::CONTENT_TYPE;
 use crate::reply::{self, BodyError, OutBody};
 
 /// Tables of ten thousand replicas are smaller than this.
 const MAX_TABLES_BYTES: usize = 16 << 20;
-
-/// Who may ask on the admin port.
-#[derive(Debug, Default)]
-pub struct Gatekeeper {
-    /// SHA-256 of the token; None: no token is asked for.
-    token: Option<[u8; 32]>,
-    /// The Host values that are believed; a browser led here by another name (DNS rebinding) sends that name.
-    hosts: Vec<String>,
-}
-
-impl Gatekeeper {
-    /// For a port that listens on `host`. Without a token it must be on loopback.
-    ///
-    /// # Errors
-    /// No token, and the port can be reached from elsewhere.
-    pub fn new(host: &str, is_local: bool, token: Option<&str>) -> Result<Gatekeeper, String> {
-        if !is_local && token.is_none() {
-            return Err(format!(
-                "--admin-tcp {host}: an address that is not loopback needs --admin-token-file"
-            ));
-        }
-        let token = token.map(|token| Sha256::digest(token.trim().as_bytes()).into());
-        let hosts = ["localhost", "127.0.0.1", "[::1]", host]
-            .map(str::to_owned)
-            .to_vec();
-        Ok(Gatekeeper { token, hosts })
-    }
-
-    fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
-        let host = headers
-            .get(HOST)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-            _ => host,
-        };
-        if !self
-            .hosts
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(name))
-        {
-            return Err("the Host header does not name this listener");
-        }
-        // A browser sends Origin with what another page started; no tool of ours does.
-        if headers.contains_key(ORIGIN) {
-            return Err("requests with an Origin header are not served");
-        }
-        let Some(token) = &self.token else {
-            return Ok(());
-        };
-        let given = headers
-            .get(AUTHORIZATION)
-            .map(HeaderValue::as_bytes)
-            .unwrap_or_default();
-        let given = given.strip_prefix(b"Bearer ").unwrap_or_default();
-        let digest: [u8; 32] = Sha256::digest(given).into();
-        if bool::from(digest.ct_eq(token)) {
-            Ok(())
-        } else {
-            Err("the token is wrong or missing")
-        }
-    }
-}
+/// Requests that `/recent` tells of when it is not asked for a number.
+const DEFAULT_RECENT: usize = 20;
 
 /// Answers one admin request.
 pub async fn answer(
@@ -93,9 +31,10 @@ pub async fn answer(
     request: Request<Incoming>,
 ) -> Response<OutBody> {
     if link.origin == Origin::AdminPort
-        && let Err(reason) = door.gatekeeper.borrow().check(request.headers())
+        && let Err(error) = guard(door, request.headers())
     {
-        return reply::error(link, StatusCode::FORBIDDEN, "forbidden", reason);
+        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::FORBIDDEN);
+        return reply::error(link, status, "forbidden", &error.to_string());
     }
     let path = request.uri().path().to_owned();
     let method = request.method().clone();
@@ -108,7 +47,14 @@ pub async fn answer(
             door.drain.notify_one();
             reply::json(link, StatusCode::ACCEPTED, &json!({"draining": true}))
         }
-        (_, "/healthz" | "/state" | "/events") => wrong_method(link, "GET"),
+        (Method::GET, "/metrics") => {
+            reply::typed(link, StatusCode::OK, CONTENT_TYPE, metrics(door))
+        }
+        (Method::GET, "/recent") => recent(door, link, request.uri().query()),
+        (Method::GET, path) if path.starts_with("/why/") => why(door, link, &path[5..]),
+        (_, "/healthz" | "/state" | "/events" | "/metrics" | "/recent") => {
+            wrong_method(link, "GET")
+        }
         (_, "/tables") => wrong_method(link, "PUT"),
         (_, "/drain") => wrong_method(link, "POST"),
         _ => reply::error(
@@ -117,6 +63,56 @@ pub async fn answer(
             "not_found",
             "no such admin request",
         ),
+    }
+}
+
+fn guard(door: &Door, headers: &HeaderMap) -> Result<(), AdminError> {
+    let value = |name| headers.get(name).map(HeaderValue::as_bytes);
+    door.admin_guard
+        .borrow()
+        .check(value(HOST), value(ORIGIN), value(AUTHORIZATION))
+}
+
+fn metrics(door: &Door) -> String {
+    let now = now_ns();
+    for handle in door.routing().stages.values() {
+        handle.metrics.levels(&handle.stage.snapshot(now));
+    }
+    door.metrics
+        .connections
+        .set(i64::try_from(door.num_links()).unwrap_or(i64::MAX));
+    door.metrics
+        .body_bytes
+        .set(i64::try_from(door.body_bytes.get()).unwrap_or(i64::MAX));
+    door.metrics.encode()
+}
+
+fn recent(door: &Door, link: &Rc<Link>, query: Option<&str>) -> Response<OutBody> {
+    let pairs = query.unwrap_or_default().split('&');
+    let limit = pairs
+        .filter_map(|pair| pair.strip_prefix("limit=")?.parse().ok())
+        .next();
+    let views = door
+        .history
+        .recent(limit.unwrap_or(DEFAULT_RECENT), now_ns());
+    reply::json(
+        link,
+        StatusCode::OK,
+        &serde_json::to_value(views).unwrap_or_default(),
+    )
+}
+
+fn why(door: &Door, link: &Rc<Link>, id: &str) -> Response<OutBody> {
+    match door.history.why(id, now_ns()) {
+        Some(view) => reply::json(
+            link,
+            StatusCode::OK,
+            &serde_json::to_value(view).unwrap_or_default(),
+        ),
+        None => {
+            let message = "this request is not among those remembered";
+            reply::error(link, StatusCode::NOT_FOUND, "not_found", message)
+        }
     }
 }
 
@@ -223,41 +219,5 @@ impl Body for Feed {
         let (lines, seq) = ready!(self.next.as_mut().poll(cx));
         self.next = next_events(self.door.clone(), seq);
         Poll::Ready(Some(Ok(Frame::data(lines))))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(keeper: &Gatekeeper, fields: &[(&'static str, &str)]) -> bool {
-        let mut headers = HeaderMap::new();
-        for (name, value) in fields {
-            headers.insert(*name, value.parse().unwrap());
-        }
-        keeper.check(&headers).is_ok()
-    }
-
-    #[test]
-    fn a_foreign_host_or_any_origin_is_refused_and_the_token_is_asked_for() {
-        let open = Gatekeeper::new("127.0.0.1", true, None).unwrap();
-        assert!(check(&open, &[("host", "127.0.0.1:9000")]));
-        assert!(check(&open, &[("host", "LOCALHOST")]));
-        assert!(!check(&open, &[("host", "evil.example:9000")]));
-        assert!(!check(&open, &[]));
-        assert!(!check(
-            &open,
-            &[("host", "localhost"), ("origin", "http://localhost")]
-        ));
-        let closed = Gatekeeper::new("10.0.0.1", false, Some("secret\n")).unwrap();
-        let host = ("host", "10.0.0.1:1");
-        assert!(check(&closed, &[host, ("authorization", "Bearer secret")]));
-        assert!(!check(&closed, &[host, ("authorization", "Bearer secre")]));
-        assert!(!check(&closed, &[host]));
-    }
-
-    #[test]
-    fn a_port_that_others_reach_needs_a_token() {
-        assert!(Gatekeeper::new("0.0.0.0", false, None).is_err());
     }
 }

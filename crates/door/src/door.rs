@@ -9,11 +9,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::admin::Gatekeeper;
 use crate::args::Args;
+use crate::auth::{AdminGuard, AdminListener};
 use crate::clock::now_ns;
 use crate::events::Events;
+use crate::history::History;
 use crate::io::link::Link;
+use crate::log::AccessLog;
+use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::queue::{Stage, StageEvent};
 use crate::routes::{Routing, StageHandle};
@@ -37,6 +40,9 @@ pub enum Refused {
     Older(u64),
 }
 
+/// Ended requests that `why` can tell of.
+const REMEMBERED: usize = 4096;
+
 /// Everything that connections share.
 pub struct Door {
     pub args: Args,
@@ -46,11 +52,12 @@ pub struct Door {
     /// Told when a drain is asked for.
     pub drain: Notify,
     /// Who may ask on the admin port.
-    pub gatekeeper: RefCell<Gatekeeper>,
+    pub admin_guard: RefCell<AdminGuard>,
     /// Bytes of request bodies held now, door-wide.
     pub body_bytes: Cell<u64>,
-    /// Priorities other than 0 of requests in flight, for the calls they make.
-    pub priorities: RefCell<HashMap<String, i32>>,
+    pub history: History,
+    pub metrics: Metrics,
+    pub log: Option<AccessLog>,
     routing: RefCell<Rc<Routing>>,
     links: RefCell<HashMap<u64, Rc<Link>>>,
     next_link: Cell<u64>,
@@ -71,7 +78,13 @@ impl Drop for LinkGuard {
 }
 
 impl Door {
-    pub fn new(args: Args) -> Rc<Door> {
+    /// # Errors
+    /// The access log that cannot be opened.
+    pub fn new(args: Args) -> Result<Rc<Door>, String> {
+        let log = args.access_log.as_deref();
+        let log = log
+            .map(|path| AccessLog::open(path, args.access_sample))
+            .transpose()?;
         let empty = Tables {
             version: 0,
             stages: BTreeMap::new(),
@@ -79,20 +92,22 @@ impl Door {
             keys: Vec::new(),
             limits: Default::default(),
         };
-        Rc::new(Door {
+        Ok(Rc::new(Door {
             args,
             pool: Pool::default(),
             events: Events::default(),
             phase: Cell::new(Phase::Serving),
             drain: Notify::new(),
-            gatekeeper: RefCell::default(),
+            admin_guard: RefCell::new(AdminGuard::new(AdminListener::Remote, None)),
             body_bytes: Cell::new(0),
-            priorities: RefCell::default(),
+            history: History::new(REMEMBERED),
+            metrics: Metrics::new(),
+            log,
             routing: RefCell::new(Rc::new(Routing::new(empty, BTreeMap::new()))),
             links: RefCell::default(),
             next_link: Cell::new(0),
             timers: RefCell::default(),
-        })
+        }))
     }
 
     /// The tables in force.
@@ -120,10 +135,7 @@ impl Door {
             };
             (
                 name.clone(),
-                Rc::new(StageHandle {
-                    stage,
-                    table: table.clone(),
-                }),
+                Rc::new(StageHandle::new(stage, table, &self.metrics)),
             )
         });
         let routing = Rc::new(Routing::new(tables.clone(), stages.collect()));
@@ -136,6 +148,7 @@ impl Door {
         for (name, handle) in &old.stages {
             if !routing.stages.contains_key(name) {
                 handle.stage.close(now);
+                self.metrics.forget(name);
                 if let Some(timer) = self.timers.borrow_mut().remove(name) {
                     timer.abort();
                 }

@@ -27,11 +27,13 @@ pub fn ask(
     origin: Origin,
     route_priority: i32,
     route_timeout_ms: Option<u64>,
-    parent_priority: impl FnOnce(&str) -> Option<i32>,
+    parent_priority: impl Fn(&str) -> Option<i32>,
 ) -> Ask {
     let now = now_ns();
     let after_ms = |ms: u64| now.saturating_add(ms.saturating_mul(1_000_000));
     let parent = text(headers, &PARENT).filter(|_| origin == Origin::Internal);
+    // Only a parent that holds a slot now is one; a session holds none.
+    let parent = parent.and_then(parent_priority);
     let given = text(headers, &PRIORITY).and_then(|value| value.parse().ok());
     let deadline_ms = text(headers, &DEADLINE_MS).and_then(|value| value.parse::<u64>().ok());
     let names = &TIMEOUTS_S;
@@ -42,10 +44,7 @@ pub fn ask(
         .filter(|s| (0.0..LONGEST_S).contains(s))
         .reduce(f64::min);
     Ask {
-        priority: parent
-            .and_then(parent_priority)
-            .or(given)
-            .unwrap_or(route_priority),
+        priority: parent.or(given).unwrap_or(route_priority),
         holds_parent: parent.is_some(),
         tokens: 0,
         first_byte_deadline_ns: timeout_s.map(|s| now + (s * 1e9) as u64),
@@ -98,6 +97,8 @@ mod tests {
         assert_eq!((internal.holds_parent, internal.priority), (true, 7));
         let public = ask_of(&call, Origin::Public);
         assert_eq!((public.holds_parent, public.priority), (false, 1));
+        let stranger = ask_of(&[("x-preroll-parent", "q")], Origin::Internal);
+        assert_eq!((stranger.holds_parent, stranger.priority), (false, 1));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use http::header::{
 };
 use http::uri::{PathAndQuery, Uri};
 
+use crate::auth;
 use crate::pool::Backend;
 
 /// Never forwarded, named in Connection or not (RFC 9110, section 7.6.1).
@@ -129,16 +130,8 @@ pub fn target(uri: &Uri, strip: Option<&str>) -> Option<Uri> {
 pub fn request_id(headers: &HeaderMap) -> String {
     let given = headers
         .get(REQUEST_ID)
-        .and_then(|value| value.to_str().ok());
-    match given {
-        Some(id) if is_safe_id(id) => id.to_owned(),
-        _ => format!("{:032x}", fastrand::u128(..)),
-    }
-}
-
-fn is_safe_id(id: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.:@+/=".contains(&b);
-    (1..=128).contains(&id.len()) && id.bytes().all(allowed)
+        .and_then(|value| auth::request_id(value.as_bytes()));
+    given.map_or_else(|| format!("{:032x}", fastrand::u128(..)), str::to_owned)
 }
 
 /// The W3C trace context: the client's when it is valid, else a new one.

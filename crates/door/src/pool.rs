@@ -19,6 +19,7 @@ use crate::tables::ReplicaTable;
 pub struct Backend {
     pub replica: Rc<Replica>,
     pub table: Rc<ReplicaTable>,
+    pub name: Rc<str>,
     /// `x-preroll-replica`.
     pub id: HeaderValue,
     pub host: Option<HeaderValue>,
@@ -39,6 +40,7 @@ impl Backend {
             value.set_sensitive(true);
         }
         Backend {
+            name: replica.id().into(),
             id: header(replica.id()),
             host: table.host.as_deref().map(header),
             authorization,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use http::header::CONTENT_TYPE;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
@@ -11,11 +11,12 @@ use hyper::body::Incoming;
 
 use crate::account::Account;
 use crate::admit::Gone;
+use crate::body_model::{self, Facts};
 use crate::buffer::{self, Held, Unread};
 use crate::door::Door;
 use crate::facts;
 use crate::forward;
-use crate::io::link::Link;
+use crate::io::link::{Link, Origin};
 use crate::reply::{self, OutBody};
 use crate::routes::{Routing, StageHandle, prefix_of};
 use crate::send::{self, Outgoing, Payload};
@@ -50,6 +51,15 @@ impl Stop {
         }
     }
 
+    /// What the client is told; None: nobody is there to be told.
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            Stop::Refused(refusal) => StatusCode::from_u16(refusal.status()).ok(),
+            Stop::Error { status, .. } => Some(*status),
+            Stop::Gone => None,
+        }
+    }
+
     fn answer(&self, link: &Rc<Link>) -> Response<OutBody> {
         match self {
             Stop::Refused(refusal) => reply::refusal(link, refusal),
@@ -57,7 +67,14 @@ impl Stop {
                 status,
                 kind,
                 message,
-            } => reply::error(link, *status, kind, message),
+            } => {
+                let mut response = reply::error(link, *status, kind, message);
+                if *status == StatusCode::UNAUTHORIZED {
+                    let scheme = HeaderValue::from_static("Bearer");
+                    response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+                }
+                response
+            }
             Stop::Gone => reply::error(link, StatusCode::BAD_REQUEST, "client_gone", "client gone"),
         }
     }
@@ -104,40 +121,63 @@ async fn run(
 ) -> Result<Response<OutBody>, Stop> {
     let routing = door.routing();
     let (mut parts, body) = request.into_parts();
+    if link.origin == Origin::Public {
+        authenticate(door, &routing, &parts.headers)?;
+    }
     if let Some(response) = models(link, &routing, parts.uri.path()) {
         return Ok(response);
     }
     let destination = destination(&routing, parts.uri.path());
     check_length(&body, &routing)?;
-    let mut account = Account::new(door.clone(), request_id);
-    let payload = match body {
-        body if body.is_end_stream() => Payload::None,
-        body if needs_body(&destination, &parts.headers) => {
-            Payload::Held(hold(door, &routing, body).await?)
-        }
-        body => Payload::Stream(body),
-    };
-    let handle = choose(&routing, &destination, &parts, &payload)?;
-    let ask = facts::ask(
+    let (payload, facts) = take_body(door, &routing, &destination, &parts, body).await?;
+    let handle = choose(&routing, &destination, &parts, &facts)?;
+    let mut ask = facts::ask(
         &parts.headers,
         link.origin,
         destination.priority,
         destination.timeout_ms,
-        |parent| door.priorities.borrow().get(parent).copied(),
+        |parent| held_priority(door, parent),
     );
-    account.note_priority(ask.priority);
+    if handle.table.kv_tokens.is_some() {
+        ask.tokens = facts.tokens();
+    }
+    let account = Account::new(door, handle, &parts, request_id);
+    account.life.set_priority(ask.priority);
     let uri = forward::target(&parts.uri, destination.strip);
     parts.uri = uri.ok_or_else(|| bad_request("the request target is not valid"))?;
     if session::is_upgrade(&parts) {
-        return session::open(door, link, handle, account, parts).await;
+        return session::open(link, account, parts).await;
     }
-    let limit = routing.tables.limits.body_bytes;
+    let body_limit = routing.tables.limits.body_bytes;
     let outgoing = Outgoing {
         parts,
         payload,
-        body_limit: limit,
+        model_span: facts.model_span,
+        body_limit,
     };
-    send::deliver(door, link, handle, account, ask, outgoing).await
+    send::deliver(link, account, ask, outgoing).await
+}
+
+fn authenticate(door: &Door, routing: &Routing, headers: &HeaderMap) -> Result<(), Stop> {
+    let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    match routing.keys.check(given) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            door.metrics.http_refused("unauthorized");
+            let status = StatusCode::UNAUTHORIZED;
+            Err(Stop::error(
+                status,
+                "authentication_error",
+                error.to_string(),
+            ))
+        }
+    }
+}
+
+/// The priority of a request that holds a slot now; None: there is none of that id.
+fn held_priority(door: &Door, id: &str) -> Option<i32> {
+    let life = door.history.live(id)?;
+    life.is_admitted().then(|| life.priority())
 }
 
 fn bad_request(message: impl Into<Cow<'static, str>>) -> Stop {
@@ -179,19 +219,51 @@ pub fn too_large(limit: u64) -> Stop {
     )
 }
 
-/// Whether the body must be read before the stage is known, or for what the stage must know of it.
-fn needs_body(destination: &Destination<'_>, headers: &HeaderMap) -> bool {
-    match destination.handle {
-        None => is_json(headers) || is_multipart(headers),
-        Some(handle) => {
-            let renames = handle
-                .table
-                .replicas
-                .iter()
-                .any(|replica| replica.model.is_some());
-            (renames || handle.table.kv_tokens.is_some()) && is_json(headers)
-        }
+/// The body, read where its stage or its size in tokens must be known first, and what it says.
+async fn take_body(
+    door: &Rc<Door>,
+    routing: &Routing,
+    destination: &Destination<'_>,
+    parts: &Parts,
+    body: Incoming,
+) -> Result<(Payload, Facts), Stop> {
+    let headers = &parts.headers;
+    let is_json = content_type_is(headers, "application/json");
+    let is_multipart = content_type_is(headers, "multipart/form-data");
+    let needs_json = destination
+        .handle
+        .is_none_or(|handle| handle.reads_bodies());
+    let needs_form = destination.handle.is_none();
+    if body.is_end_stream() {
+        return Ok((Payload::None, query_facts(parts)?));
     }
+    if !(is_json && needs_json || is_multipart && needs_form) {
+        return Ok((Payload::Stream(body), query_facts(parts)?));
+    }
+    let held = hold(door, routing, body).await?;
+    let read = if is_json {
+        body_model::from_json(&held.bytes)
+    } else {
+        let content_type = headers
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
+        body_model::from_multipart(&held.bytes, content_type.unwrap_or_default())
+    };
+    match read {
+        Ok(facts) => Ok((Payload::Held(held), facts)),
+        // Where the path decides, a body that only the replica understands is the replica's business.
+        Err(_) if destination.handle.is_some() => Ok((Payload::Held(held), Facts::default())),
+        Err(error) => Err(bad_request(error.to_string())),
+    }
+}
+
+fn query_facts(parts: &Parts) -> Result<Facts, Stop> {
+    let query = parts.uri.query().unwrap_or_default();
+    let model = body_model::from_query(query).map_err(|error| bad_request(error.to_string()))?;
+    Ok(Facts {
+        model,
+        ..Facts::default()
+    })
 }
 
 fn content_type_is(headers: &HeaderMap, expected: &str) -> bool {
@@ -202,14 +274,6 @@ fn content_type_is(headers: &HeaderMap, expected: &str) -> bool {
     value
         .get(..expected.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(expected.as_bytes()))
-}
-
-pub fn is_json(headers: &HeaderMap) -> bool {
-    content_type_is(headers, "application/json")
-}
-
-fn is_multipart(headers: &HeaderMap) -> bool {
-    content_type_is(headers, "multipart/form-data")
 }
 
 async fn hold(door: &Rc<Door>, routing: &Routing, body: Incoming) -> Result<Held, Stop> {
@@ -234,13 +298,13 @@ fn choose<'a>(
     routing: &'a Routing,
     destination: &Destination<'a>,
     parts: &Parts,
-    payload: &Payload,
+    facts: &Facts,
 ) -> Result<&'a Rc<StageHandle>, Stop> {
     if let Some(handle) = destination.handle {
         return Ok(handle);
     }
-    let model = model_of(parts, payload);
-    if let Some(handle) = model.as_deref().and_then(|model| routing.by_model(model)) {
+    let model = facts.model.as_deref();
+    if let Some(handle) = model.and_then(|model| routing.by_model(model)) {
         return Ok(handle);
     }
     if let Some(handle) = routing
@@ -265,23 +329,4 @@ fn choose<'a>(
             ),
         ),
     })
-}
-
-fn model_of(parts: &Parts, payload: &Payload) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        model: String,
-    }
-    match payload {
-        Payload::Held(held) => serde_json::from_slice::<Named>(&held.bytes)
-            .ok()
-            .map(|named| named.model),
-        _ => {
-            let pairs = parts.uri.query().unwrap_or_default().split('&');
-            pairs
-                .filter_map(|pair| pair.strip_prefix("model="))
-                .map(str::to_owned)
-                .next()
-        }
-    }
 }

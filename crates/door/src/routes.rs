@@ -3,13 +3,47 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use crate::auth::Keys;
+use crate::metrics::{Metrics, StageMetrics};
 use crate::queue::Stage;
 use crate::tables::{RouteTable, StageTable, Tables};
 
 /// One stage as the door runs it: its queue outlives changes of its table.
 pub struct StageHandle {
+    pub name: Rc<str>,
     pub stage: Stage,
     pub table: StageTable,
+    pub metrics: Rc<StageMetrics>,
+    /// A gap between two chunks longer than this is a stall.
+    pub stall_ns: u64,
+}
+
+/// Where no objective says what a stall is: a pause that a reader notices.
+const STALL_NS: u64 = 1_000_000_000;
+
+impl StageHandle {
+    pub fn new(stage: Stage, table: &StageTable, metrics: &Metrics) -> StageHandle {
+        let model = table.models.first().map_or(stage.name(), String::as_str);
+        let itl_ms = table.slo.and_then(|slo| slo.itl_ms);
+        StageHandle {
+            name: stage.name().into(),
+            metrics: metrics.stage(stage.name(), model),
+            // Five times the objective: what a listener or reader takes for a hang.
+            stall_ns: itl_ms.map_or(STALL_NS, |ms| ms.saturating_mul(5_000_000)),
+            stage,
+            table: table.clone(),
+        }
+    }
+
+    /// Whether JSON bodies must be read though the path decides: to rename the model, or to count tokens.
+    pub fn reads_bodies(&self) -> bool {
+        let renames = self
+            .table
+            .replicas
+            .iter()
+            .any(|replica| replica.model.is_some());
+        renames || self.table.kv_tokens.is_some()
+    }
 }
 
 /// The tables in force, arranged for look-ups.
@@ -20,6 +54,7 @@ pub struct Routing {
     /// Stems of `/stem/*` with their route, longest first.
     prefixes: Vec<(String, usize)>,
     models: HashMap<String, Rc<StageHandle>>,
+    pub keys: Keys,
 }
 
 impl Routing {
@@ -36,7 +71,9 @@ impl Routing {
         let models = models
             .map(|(model, name)| (model.to_owned(), stages[name].clone()))
             .collect();
+        let keys = Keys::new(&tables.keys);
         Routing {
+            keys,
             tables,
             stages,
             exact,

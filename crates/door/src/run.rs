@@ -9,8 +9,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::accept::accept;
-use crate::admin::Gatekeeper;
 use crate::args::Args;
+use crate::auth::{AdminGuard, AdminListener};
 use crate::door::{Door, Phase, Refused};
 use crate::io::link::Origin;
 use crate::io::listen::Listener;
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// One line: what could not be opened or read.
 pub async fn run(args: Args) -> Result<(), String> {
     raise_descriptor_limit();
-    let door = Door::new(args);
+    let door = Door::new(args)?;
     if let Some(path) = &door.args.tables {
         load_tables(&door, path)?;
     }
@@ -107,8 +107,7 @@ async fn open_listeners(door: &Door) -> Result<Vec<Open>, String> {
                 .as_deref()
                 .map(read_token)
                 .transpose()?;
-            let keeper = Gatekeeper::new(host, listener.is_local(), token.as_deref())?;
-            *door.gatekeeper.borrow_mut() = keeper;
+            *door.admin_guard.borrow_mut() = guard(host, listener.is_local(), token.as_deref())?;
         }
         open.push((listener, origin, false));
     }
@@ -130,6 +129,21 @@ fn read_token(path: &Path) -> Result<String, String> {
         ));
     }
     Ok(token.to_owned())
+}
+
+/// Who may ask on the admin port: on loopback whoever names it rightly, elsewhere whoever has the token.
+fn guard(host: &str, is_local: bool, token: Option<&str>) -> Result<AdminGuard, String> {
+    let listener = if is_local {
+        AdminListener::Loopback
+    } else {
+        AdminListener::Remote
+    };
+    if !is_local && token.is_none() {
+        return Err(format!(
+            "--admin-tcp {host}: an address that is not loopback needs --admin-token-file"
+        ));
+    }
+    Ok(AdminGuard::new(listener, token))
 }
 
 /// One accepting task per listener.

@@ -1,17 +1,21 @@
 //! A request with a slot is sent; what comes back is made the client's answer.
 
+use std::ops::Range;
 use std::rc::Rc;
 
-use http::header::{HeaderName, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
+use bytes::Bytes;
+use http::header::{
+    CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING,
+};
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use crate::account::{Account, Ending};
 use crate::admit::{self, unless_gone};
+use crate::body_model::json_string;
 use crate::buffer::Held;
 use crate::clock::now_ns;
-use crate::door::Door;
 use crate::forward;
 use crate::io::body::{ClientBody, SendBody};
 use crate::io::link::{Link, Waiting};
@@ -21,7 +25,6 @@ use crate::proxy::{Stop, too_large};
 use crate::queue::{Ask, Fault, Permit, Ticket};
 use crate::relay::{Bounds, Relay};
 use crate::reply::{self, OutBody};
-use crate::routes::StageHandle;
 use crate::wait::{RefusalKind, seconds};
 
 pub const REPLICA: HeaderName = HeaderName::from_static("x-preroll-replica");
@@ -39,6 +42,8 @@ pub enum Payload {
 pub struct Outgoing {
     pub parts: Parts,
     pub payload: Payload,
+    /// Where the model's name stands in a held body.
+    pub model_span: Option<Range<usize>>,
     pub body_limit: u64,
 }
 
@@ -46,6 +51,21 @@ impl Outgoing {
     /// Whether it can be sent once more.
     fn is_repeatable(&self) -> bool {
         !matches!(self.payload, Payload::Stream(_))
+    }
+
+    /// The body with the model's name as the engine knows it.
+    fn named_for(&self, backend: &Backend, body: &Bytes) -> Bytes {
+        let (Some(name), Some(span)) = (&backend.table.model, &self.model_span) else {
+            return body.clone();
+        };
+        let is_json = body.get(span.start) == Some(&b'"');
+        let name = if is_json {
+            json_string(name)
+        } else {
+            name.clone()
+        };
+        let parts = [&body[..span.start], name.as_bytes(), &body[span.end..]];
+        Bytes::from(parts.concat())
     }
 
     /// The request as this replica gets it. `is_last`: what cannot be copied may be taken.
@@ -63,9 +83,9 @@ impl Outgoing {
         let (body, is_chunked) = match std::mem::replace(&mut self.payload, Payload::None) {
             Payload::None => (SendBody::Empty, false),
             Payload::Held(held) => {
-                let bytes = held.bytes.clone();
+                let bytes = self.named_for(backend, &held.bytes);
                 self.payload = Payload::Held(held);
-                headers.insert(http::header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+                headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
                 (SendBody::Full(bytes), false)
             }
             Payload::Stream(body) => {
@@ -80,15 +100,39 @@ impl Outgoing {
     }
 }
 
-/// Asks for a slot, sends, and makes the answer; a request that provably never ran is tried again.
+/// Asks for a slot, sends, and makes the answer; the account learns how it went.
 pub async fn deliver(
-    door: &Rc<Door>,
     link: &Rc<Link>,
-    handle: &Rc<StageHandle>,
     mut account: Account,
     ask: Ask,
     mut outgoing: Outgoing,
 ) -> Result<Response<OutBody>, Stop> {
+    prepare(&mut outgoing.parts.headers, &account.request_id);
+    match obtain(link, &mut account, ask, &mut outgoing).await {
+        Ok(obtained) => Ok(answer(link, account, obtained)),
+        Err(stop) => {
+            account.stopped(&stop);
+            Err(stop)
+        }
+    }
+}
+
+/// A replica's answer and what belongs to it.
+struct Obtained {
+    told: Told,
+    bounds: Bounds,
+    backend: Rc<Backend>,
+    answered: Box<(Upstream, Response<Incoming>)>,
+}
+
+/// Until there is an answer or no hope of one; a request that provably never ran is tried again.
+async fn obtain(
+    link: &Rc<Link>,
+    account: &mut Account,
+    ask: Ask,
+    outgoing: &mut Outgoing,
+) -> Result<Obtained, Stop> {
+    let handle = account.handle.clone();
     let bounds = Bounds {
         idle_ns: handle
             .table
@@ -98,27 +142,31 @@ pub async fn deliver(
     };
     let first_byte_ns = ask.first_byte_deadline_ns.unwrap_or(u64::MAX);
     let mut ticket = handle.stage.submit(ask, now_ns())?;
-    prepare(&mut outgoing.parts.headers, &account.request_id);
     loop {
         let is_queued = !ticket.is_granted();
+        if is_queued {
+            account.queued(ticket.expected_wait_ns());
+        }
         let permit = unless_gone(link, admit::wait(ticket)).await??;
         let told = Told::of(&permit, is_queued);
-        let backend = door.pool.backend(permit.replica());
-        account.admitted(permit);
+        let backend = account.door.pool.backend(permit.replica());
+        account.admitted(permit, &backend);
         bounds.arm_first(link, now_ns(), first_byte_ns);
-        let attempt = attempt(link, &backend, &bounds, &mut outgoing);
-        match unless_gone(link, attempt).await? {
+        match unless_gone(link, attempt(link, &backend, &bounds, outgoing)).await? {
             Attempt::Answered(answered) => {
-                return Ok(answer(
-                    link, handle, account, told, bounds, backend, *answered,
-                ));
+                return Ok(Obtained {
+                    told,
+                    bounds,
+                    backend,
+                    answered,
+                });
             }
             Attempt::NeverRan(fault) if outgoing.is_repeatable() || fault == Fault::Connect => {
-                ticket = again(&mut account, fault)?;
+                ticket = again(account, fault)?;
             }
-            Attempt::NeverRan(fault) => return Err(failed(&mut account, fault, "it broke off")),
-            Attempt::Broken(reason) => return Err(failed(&mut account, Fault::Broken, &reason)),
-            Attempt::Late(waiting) => return Err(late(handle, &mut account, waiting)),
+            Attempt::NeverRan(fault) => return Err(failed(account, fault, "it broke off")),
+            Attempt::Broken(reason) => return Err(failed(account, Fault::Broken, &reason)),
+            Attempt::Late(waiting) => return Err(late(account, waiting)),
             Attempt::BodyOver => return Err(too_large(outgoing.body_limit)),
         }
     }
@@ -228,7 +276,7 @@ fn failed(account: &mut Account, fault: Fault, reason: &str) -> Stop {
     Stop::error(StatusCode::BAD_GATEWAY, "upstream_error", message)
 }
 
-fn late(handle: &StageHandle, account: &mut Account, waiting: Waiting) -> Stop {
+fn late(account: &mut Account, waiting: Waiting) -> Stop {
     match waiting {
         Waiting::Upstream => {
             account.end(Ending::Failed(Fault::Stalled));
@@ -238,21 +286,25 @@ fn late(handle: &StageHandle, account: &mut Account, waiting: Waiting) -> Stop {
         _ => {
             account.end(Ending::Deadline);
             let detail = "the deadline passed before the first byte";
-            Stop::Refused(handle.stage.refuse(RefusalKind::Deadline, detail, now_ns()))
+            Stop::Refused(
+                account
+                    .handle
+                    .stage
+                    .refuse(RefusalKind::Deadline, detail, now_ns()),
+            )
         }
     }
 }
 
 /// The replica's head, made the client's.
-fn answer(
-    link: &Rc<Link>,
-    handle: &StageHandle,
-    mut account: Account,
-    told: Told,
-    bounds: Bounds,
-    backend: Rc<Backend>,
-    (upstream, response): (Upstream, Response<Incoming>),
-) -> Response<OutBody> {
+fn answer(link: &Rc<Link>, mut account: Account, obtained: Obtained) -> Response<OutBody> {
+    let Obtained {
+        told,
+        bounds,
+        backend,
+        answered,
+    } = obtained;
+    let (upstream, response) = *answered;
     let (parts, body) = response.into_parts();
     let mut headers = parts.headers;
     forward::strip_hop_by_hop(&mut headers);
@@ -262,7 +314,10 @@ fn answer(
     );
     if is_rejected && !headers.contains_key(RETRY_AFTER) {
         let detail = "the replica refused";
-        let refusal = handle.stage.refuse(RefusalKind::Overload, detail, now_ns());
+        let refusal = account
+            .handle
+            .stage
+            .refuse(RefusalKind::Overload, detail, now_ns());
         headers.insert(RETRY_AFTER, HeaderValue::from(refusal.retry_after_s()));
         headers.insert(
             reply::RETRY_AFTER_MS,
@@ -277,12 +332,10 @@ fn answer(
     {
         headers.insert(reply::EXPECTED_WAIT, wait);
     }
-    let content_type = headers
-        .get(http::header::CONTENT_TYPE)
-        .map(HeaderValue::as_bytes);
+    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     account.answered(
+        parts.status,
         content_type.is_some_and(|t| t.starts_with(EVENT_STREAM)),
-        is_rejected,
     );
     bounds.arm(link, now_ns());
     let relay = Relay::new(upstream, body, backend, account, link.clone(), bounds);

@@ -4,12 +4,11 @@ use std::rc::Rc;
 
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
-use crate::account::Account;
+use crate::account::{Account, Ending};
 use crate::clock::now_ns;
-use crate::door::Door;
 use crate::forward;
 use crate::io::body::SendBody;
 use crate::io::link::Link;
@@ -19,7 +18,6 @@ use crate::proxy::Stop;
 use crate::queue::{Fault, Outcome, SessionPermit};
 use crate::relay::{Bounds, Relay};
 use crate::reply::OutBody;
-use crate::routes::StageHandle;
 use crate::send::{REPLICA, prepare};
 use crate::websocket::Tunnel;
 
@@ -33,56 +31,73 @@ pub fn is_upgrade(parts: &Parts) -> bool {
 
 /// Opens a session on a replica; the answer is its 101, or whatever it says instead.
 pub async fn open(
-    door: &Rc<Door>,
     link: &Rc<Link>,
-    handle: &Rc<StageHandle>,
-    account: Account,
-    mut parts: Parts,
+    mut account: Account,
+    parts: Parts,
 ) -> Result<Response<OutBody>, Stop> {
-    let session = handle.stage.open_session(now_ns())?;
-    let backend = door.pool.backend(session.replica());
+    match connect(link, &mut account, parts).await {
+        Ok((session, backend, answered)) => {
+            let id = backend.id.clone();
+            let mut answer = reply_with(link, account, session, backend, answered).await;
+            answer.headers_mut().insert(REPLICA, id);
+            Ok(answer)
+        }
+        Err(stop) => {
+            account.stopped(&stop);
+            Err(stop)
+        }
+    }
+}
+
+type Answered = (Upstream, Response<Incoming>);
+
+async fn connect(
+    link: &Rc<Link>,
+    account: &mut Account,
+    mut parts: Parts,
+) -> Result<(SessionPermit, Rc<Backend>, Answered), Stop> {
+    let session = account.handle.stage.open_session(now_ns())?;
+    let backend = account.door.pool.backend(session.replica());
+    account.connected(&backend);
     prepare(&mut parts.headers, &account.request_id);
     forward::to_replica(&mut parts.headers, &backend, false, true);
-    let bounds = Bounds {
-        idle_ns: handle
-            .table
-            .stream_idle_timeout_ms
-            .saturating_mul(1_000_000),
-        end_ns: u64::MAX,
-    };
-    bounds.arm(link, now_ns());
-    let (upstream, response) = match shake_hands(link, &backend, parts).await {
-        Ok(answered) => answered,
+    bounds(account).arm(link, now_ns());
+    match shake_hands(link, &backend, parts).await {
+        Ok(answered) => Ok((session, backend, answered)),
         Err(fault) => {
             session.finish(Outcome::Failed(fault), now_ns());
+            account.end(Ending::Failed(fault));
             let message = "the replica did not answer the WebSocket handshake";
-            return Err(Stop::error(
+            Err(Stop::error(
                 StatusCode::BAD_GATEWAY,
                 "upstream_error",
                 message,
-            ));
+            ))
         }
-    };
-    let mut answer = match response.status() {
-        StatusCode::SWITCHING_PROTOCOLS => {
-            let (headers, _) = {
-                let (parts, body) = response.into_parts();
-                (parts.headers, body)
-            };
-            switch(door, link, account, session, upstream, headers, bounds).await
-        }
-        _ => decline(
-            link,
-            account,
-            session,
-            backend.clone(),
-            upstream,
-            response,
-            bounds,
-        ),
-    };
-    answer.headers_mut().insert(REPLICA, backend.id.clone());
-    Ok(answer)
+    }
+}
+
+fn bounds(account: &Account) -> Bounds {
+    let idle_ms = account.handle.table.stream_idle_timeout_ms;
+    Bounds {
+        idle_ns: idle_ms.saturating_mul(1_000_000),
+        end_ns: u64::MAX,
+    }
+}
+
+async fn reply_with(
+    link: &Rc<Link>,
+    account: Account,
+    session: SessionPermit,
+    backend: Rc<Backend>,
+    (upstream, response): Answered,
+) -> Response<OutBody> {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let (parts, _) = response.into_parts();
+        switch(link, account, session, upstream, parts.headers).await
+    } else {
+        decline(link, account, session, backend, upstream, response)
+    }
 }
 
 async fn shake_hands(
@@ -103,22 +118,21 @@ async fn shake_hands(
 }
 
 async fn switch(
-    door: &Rc<Door>,
     link: &Rc<Link>,
-    account: Account,
+    mut account: Account,
     session: SessionPermit,
     upstream: Upstream,
-    mut headers: http::HeaderMap,
-    bounds: Bounds,
+    mut headers: HeaderMap,
 ) -> Response<OutBody> {
+    account.answered(StatusCode::SWITCHING_PROTOCOLS, false);
     let (sock, first) = upstream.into_raw().await;
     let tunnel = Tunnel {
-        door: door.clone(),
+        door: account.door.clone(),
         upstream: sock,
         first,
         session,
+        idle_ns: bounds(&account).idle_ns,
         account,
-        idle_ns: bounds.idle_ns,
     };
     *link.tunnel.borrow_mut() = Some(tunnel);
     forward::strip_hop_by_hop(&mut headers);
@@ -138,11 +152,11 @@ fn decline(
     backend: Rc<Backend>,
     upstream: Upstream,
     response: Response<Incoming>,
-    bounds: Bounds,
 ) -> Response<OutBody> {
     session.finish(Outcome::Completed, now_ns());
     let (parts, body) = response.into_parts();
-    account.answered(false, false);
+    account.answered(parts.status, false);
+    let bounds = bounds(&account);
     let relay = Relay::new(upstream, body, backend, account, link.clone(), bounds);
     let mut answer = Response::new(OutBody::relay(link, relay));
     *answer.status_mut() = parts.status;

@@ -73,6 +73,15 @@ def test_what_preroll_does_itself_overrides_what_lines_say() -> None:
     ]
 
 
+def test_lines_count_after_steps_that_come_before_the_process() -> None:
+    steps = [Step(0, Wait.FETCH, "weights"), Step(2 * S, Wait.INIT, "spawn")]
+    steps += [Step(5 * S, Wait.WARM, "warm-up"), Step(6 * S, Wait.WARM, "warm-up again")]
+    printed = lines((3, "begin load"), (5.5, "again"))
+    assert shape(0, 7 * S, printed, MARKS, steps) == [
+        ("fetch", 2.0), ("init", 1.0), ("load", 2.0), ("warm", 1.0), ("warm", 1.0),
+    ]  # fmt: skip
+
+
 def test_lines_outside_the_start_are_cut() -> None:
     printed = lines((0.5, "begin load"), (9, "graphs"))
     assert shape(1 * S, 3 * S, printed, MARKS) == [("init", 2.0)]

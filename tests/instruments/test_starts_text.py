@@ -46,6 +46,11 @@ def test_shares_are_whole_and_sum(parts: list[int], total: int) -> None:
     assert all(share >= 0 for share in shares)
 
 
+def test_what_is_left_goes_to_the_largest_remainders() -> None:
+    assert apportion([10, 25, 65], 4) == [0, 1, 3]
+    assert apportion([1, 1, 1], 2) == [1, 1, 0]
+
+
 def test_waits_are_shown_in_the_order_of_a_start_and_summed() -> None:
     rows = bars(start((Wait.INIT, 10**9), (Wait.LOAD, 2 * 10**9), (Wait.INIT, 10**9)))
     assert [row.split()[0] for row in rows] == ["init", "load", "total"]

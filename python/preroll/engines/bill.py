@@ -29,7 +29,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What Preroll itself did from `t_ns` on: it overrides what lines say, until the next step."""
+    """What Preroll itself did from `t_ns` on. From its warm-up on, lines no longer say anything:
+    the engine logs requests then."""
 
     t_ns: int
     wait: Wait
@@ -75,7 +76,7 @@ def bill(
     """
     if ready_ns < spawned_ns:
         raise ValueError(f"ready_ns {ready_ns} is before spawned_ns {spawned_ns}")
-    own_from = min((s.t_ns for s in steps if s.t_ns > spawned_ns), default=ready_ns)
+    own_from = min((s.t_ns for s in steps if s.wait is Wait.WARM), default=ready_ns)
     turns = [t for t in _turns(lines, marks) if spawned_ns <= t.t_ns < own_from]
     turns += [_Turn(s.t_ns, s.wait, None, s.label) for s in steps if s.t_ns < ready_ns]
     turns.sort(key=lambda t: t.t_ns)

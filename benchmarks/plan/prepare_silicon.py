@@ -21,10 +21,21 @@ from collections import defaultdict
 from pathlib import Path
 
 TARGET = Path(__file__).resolve().parents[2] / "python/preroll/planning/data/silicon.csv.xz"
-COLUMNS = (
-    "model engine device precision devices ep dp_attention concurrency isl osl month"
-    " ttft_ms tpot_ms"
-).split()
+COLUMNS = [
+    "model",
+    "engine",
+    "device",
+    "precision",
+    "devices",
+    "ep",
+    "dp_attention",
+    "concurrency",
+    "isl",
+    "osl",
+    "month",
+    "ttft_ms",
+    "tpot_ms",
+]
 DEVICES = {"h100_sxm": "h100", "h200_sxm": "h200", "b200_sxm": "b200", "b300_sxm": "b300"}
 MODELS = {
     "MiniMax-M2.5": "MiniMax-M2.5",

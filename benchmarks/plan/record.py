@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,5 +28,5 @@ def merge(
         record.update(figures)
         temporary = path.with_suffix(".tmp")
         temporary.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-        os.replace(temporary, path)
+        temporary.replace(path)
     return path

@@ -34,6 +34,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "State", "weights", "preroll.cli.weights", "what precision a weights file really holds"
     ),
+    Command("Plan", "plan", "preroll.cli.plan", "the arithmetic before you rent: one page"),
 )
 
 

@@ -13,7 +13,7 @@ import csv
 import json
 import lzma
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -183,10 +183,15 @@ class SpeedModel:
         return Estimate(value, value * low, value * high, basis)
 
 
-_KINDS = {
-    "device": lambda d: d.device.key,
-    "model": lambda d: (d.shape.layers, d.shape.hidden, d.shape.parameters.total),
-}
+def _device_of(d: Deployment) -> Hashable:
+    return d.device.key
+
+
+def _model_of(d: Deployment) -> Hashable:
+    return d.shape.layers, d.shape.hidden, d.shape.parameters.total
+
+
+_KINDS: dict[str, Callable[[Deployment], Hashable]] = {"device": _device_of, "model": _model_of}
 
 
 def _fit(target: Target, data: dict[str, Any]) -> Fit:

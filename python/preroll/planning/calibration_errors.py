@@ -16,7 +16,7 @@ COVERAGE = 0.90
 
 
 def configuration(m: Measured) -> str:
-    """Model, engine, device, precision and parallel sizes: all loads of one are held out at once."""
+    """Model, engine, device, precision, parallel sizes: all loads of one are held out at once."""
     d = m.point.deployment
     sizes = f"{d.num_devices} {d.ep} {d.dp_attention}"
     return f"{d.shape.name} {d.engine} {d.device.key} {d.shape.precision} {sizes}"

@@ -108,7 +108,9 @@ def step_terms(d: Deployment, concurrency: float, isl: float, osl: float) -> dic
     }
 
 
-def first_token_terms(d: Deployment, concurrency: float, isl: float, osl: float) -> dict[str, float]:
+def first_token_terms(
+    d: Deployment, concurrency: float, isl: float, osl: float
+) -> dict[str, float]:
     """Seconds by part of the time to first token in a closed loop of `concurrency` requests.
 
     One prompt's own prefill, the share of a burst of all prompts at once, the wait for KV space

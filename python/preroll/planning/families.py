@@ -105,16 +105,16 @@ PLAIN = (
 )
 FAMILIES: dict[str, Callable[[Fields], KvLayout]] = {
     **dict.fromkeys(PLAIN.split(), plain),
-    **dict.fromkeys("gemma2 gemma3 gemma3_text gpt_oss".split(), patterned),
-    **dict.fromkeys("deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 glm_moe_dsa".split(), mla),
-    **dict.fromkeys("gemma4 gemma4_text".split(), gemma4),
-    **dict.fromkeys("llama4 llama4_text".split(), llama4),
+    **dict.fromkeys(["gemma2", "gemma3", "gemma3_text", "gpt_oss"], patterned),
+    **dict.fromkeys(["deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa"], mla),
+    **dict.fromkeys(["gemma4", "gemma4_text"], gemma4),
+    **dict.fromkeys(["llama4", "llama4_text"], llama4),
     "mimo_v2_flash": mimo_v2,
     **dict.fromkeys(
-        "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text".split(), qwen_hybrid
+        ["qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"], qwen_hybrid
     ),
     "nemotron_h": nemotron_h,
-    **dict.fromkeys("kimi_k3 kimi_linear".split(), kimi_linear),
+    **dict.fromkeys(["kimi_k3", "kimi_linear"], kimi_linear),
     "whisper": whisper,
 }
 REFUSED_KEYS = ("compress_ratios", "cla_share_factor", "num_memory_blocks", "ssm_cfg")

@@ -55,5 +55,13 @@ def _read(path: Path) -> object:
             raise InputError(f"{path} is larger than 4 MiB; that is no config.json")
         config: object = json.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is no readable JSON: {error}; give a model's config.json") from None
+        raise InputError(
+            f"{path} is no readable JSON: {error}; give a model's config.json"
+        ) from None
     return config
+
+
+def reference(text: str) -> str:
+    """What an engine calls the model: the repository of a built-in name, else `text` itself."""
+    entry = next((e for n, e in builtin().items() if n.lower() == text.lower()), None)
+    return str(entry["repository"]) if entry and not Path(text).exists() else text

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from preroll.errors import InputError
 from preroll.planning.config_reader import Fields
 from preroll.planning.formulas.check import number
 
-UNGATED = frozenset("gpt2 gpt_neox starcoder2 nemotron_h".split())
+UNGATED = frozenset(["gpt2", "gpt_neox", "starcoder2", "nemotron_h"])
 """Families whose feed-forward has two matrices; all others here have three (gate, up, down)."""
 
 LATENT_EXPERT_KEYS = ("moe_latent_size", "routed_expert_hidden_size")
@@ -67,7 +68,7 @@ class ParameterCount:
         tokens = number("batch", batch, 0.0, 1e9)
         if not self.experts:
             return float(self.dense)
-        hit = 1.0 - (1.0 - self.experts_per_token / self.experts) ** tokens
+        hit = 1.0 - math.pow(1.0 - self.experts_per_token / self.experts, tokens)
         return self.dense + self.routed * hit
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from preroll.errors import InputError
 from preroll.planning.formulas.check import number, positive, whole
 
@@ -75,20 +77,35 @@ def mgk_wait_s(rho: float, service_s: float, cs: float, servers: int, ca: float 
     return waits * (number("ca", ca, 0.0, 1e3) ** 2 + number("cs", cs, 0.0, 1e3) ** 2) / 2.0
 
 
-def utilisation_target(
-    max_wait_s: float, service_s: float, cs: float, servers: int, ca: float = 1.0
+def mgk_wait_quantile_s(
+    rho: float, service_s: float, cs: float, servers: int, q: float, ca: float = 1.0
 ) -> float:
-    """The highest utilisation whose mean wait stays within `max_wait_s` (bisection to 1e-6).
+    """The q-quantile of the wait of G/G/k: max(0, ln(C/(1−q)))·E[W | waits], in seconds.
 
-    Valid and ignoring as `mgk_wait_s`. The mean is bounded, not a percentile.
+    C is Erlang C; a request that waits is taken to wait exponentially, with the mean of
+    `mgk_wait_s` given that it waits. Exact for M/M/k; for heavy tails (Cs above 2) far quantiles
+    are longer. Valid: 0 < q < 1. Source: M/M/k's conditional wait, scaled by Allen–Cunneen.
+    """
+    share = positive("quantile", q, 1.0 - 1e-9)
+    waits = erlang_c(rho, servers)
+    if waits <= 1.0 - share:
+        return 0.0
+    mean_if_waits = mgk_wait_s(rho, service_s, cs, servers, ca) / waits
+    return math.log(waits / (1.0 - share)) * mean_if_waits
+
+
+def utilisation_target(
+    max_wait_s: float, service_s: float, cs: float, servers: int, ca: float = 1.0, q: float = 0.95
+) -> float:
+    """The highest utilisation whose q-quantile of the wait stays within `max_wait_s`.
+
+    Bisection to 1e-6. Valid and ignoring as `mgk_wait_quantile_s`.
     """
     limit = number("max_wait_s", max_wait_s, 0.0, 1e9)
     low, high = 0.0, FULL - 1e-9
-    if mgk_wait_s(high, service_s, cs, servers, ca) <= limit:
-        return high
     while high - low > 1e-6:
         middle = (low + high) / 2.0
-        if mgk_wait_s(middle, service_s, cs, servers, ca) <= limit:
+        if mgk_wait_quantile_s(middle, service_s, cs, servers, q, ca) <= limit:
             low = middle
         else:
             high = middle

@@ -10,7 +10,7 @@ from preroll.planning.formulas.check import positive, whole
 
 IN_SERVICE = 3
 """Fields of an attempt that still waits; one more marks it as being served."""
-MOST_SERVED = 3000
+MOST_SERVED = 14400
 """Requests served per run; above it both rates are divided alike (the fluid limit is unchanged)."""
 
 
@@ -28,13 +28,19 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Spike:
-    """Rates in requests/s: `rate` arrives from time 0 on an empty queue; `service_rate` μ, and
-    `added`·μ more after `start_s` seconds."""
+    """Rates in requests/s: `rate` arrives from time 0 on an empty queue; `ready` replicas serve
+    `service_rate` each, `added` more do after `start_s` seconds."""
 
     rate: float
     service_rate: float
     start_s: float
+    ready: int = 1
     added: int = 1
+
+    @property
+    def capacity(self) -> float:
+        """Requests/s after the start."""
+        return self.service_rate * (self.ready + self.added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +63,10 @@ def is_metastable(spike: Spike, clients: Clients) -> bool:
     """
     if clients.timeout_s is None or clients.drop_dead:
         return False
-    capacity = spike.service_rate * (1 + spike.added)
-    return spike.rate * (1 + clients.retries) >= capacity
+    return spike.rate * (1 + clients.retries) >= spike.capacity
 
 
-def outcome(spike: Spike, clients: Clients, horizon_s: float = 2400.0) -> Outcome:
+def outcome(spike: Spike, clients: Clients, horizon_s: float = 1800.0) -> Outcome:
     """The spike played through with evenly spaced arrivals and fixed service times.
 
     Valid: rates > 0, horizon beyond the start. Deterministic: equal inputs, equal results.
@@ -71,9 +76,11 @@ def outcome(spike: Spike, clients: Clients, horizon_s: float = 2400.0) -> Outcom
     positive("rate", spike.rate, 1e9)
     whole("retries", clients.retries, 0, 1000)
     positive("horizon_s", horizon_s, 1e7)
-    capacity = positive("service_rate", spike.service_rate, 1e9) * (1 + spike.added)
-    scale = max(1.0, capacity * horizon_s / MOST_SERVED)
-    run = _Run(spike, clients, horizon_s, scale)
+    positive("service_rate", spike.service_rate, 1e9)
+    whole("ready", spike.ready, 1, 100_000)
+    whole("added", spike.added, 0, 100_000)
+    scale = max(1.0, spike.capacity * horizon_s / MOST_SERVED)
+    run = _Run(spike, clients, horizon_s, scale, free=spike.ready)
     run.play()
     served = max(1, run.useful + run.dead)
     gone = run.failed / max(1, run.arrived)
@@ -82,7 +89,10 @@ def outcome(spike: Spike, clients: Clients, horizon_s: float = 2400.0) -> Outcom
 
 @dataclass(slots=True)
 class _Run:
-    """One play: events (time, order, kind, payload); an attempt is [arrival, tries, is_alive]."""
+    """One play: events (time, order, kind, attempt), and time-outs apart, which come in order.
+
+    An attempt is [arrival, tries, is_alive].
+    """
 
     spike: Spike
     clients: Clients
@@ -90,6 +100,7 @@ class _Run:
     scale: float
     queue: deque[list[float]] = field(default_factory=deque)
     events: list[tuple[float, int, str, list[float]]] = field(default_factory=list)
+    expiries: deque[tuple[float, list[float]]] = field(default_factory=deque)
     order: int = 0
     waiting: int = 0
     free: int = 1
@@ -103,10 +114,15 @@ class _Run:
     def play(self) -> None:
         self.push(0.0, "arrive", [])
         self.push(self.spike.start_s, "ready", [])
-        while self.events and self.events[0][0] <= self.horizon_s:
+        now = 0.0
+        while now <= self.horizon_s:
+            if self.expiries and self.expiries[0][0] < self.events[0][0]:
+                now, attempt = self.expiries.popleft()
+                self.give_up(now, attempt)
+                continue
             now, _, kind, attempt = heapq.heappop(self.events)
             getattr(self, kind)(now, attempt)
-            if now >= self.spike.start_s and not self.waiting and self.free:
+            if now >= self.spike.start_s and not self.waiting and self.free > 0:
                 self.recovered_s = now
                 return
 
@@ -122,7 +138,7 @@ class _Run:
     def enter(self, now: float, tries: int) -> None:
         attempt = [now, tries, 1.0]
         if self.clients.timeout_s is not None:
-            self.push(now + self.clients.timeout_s, "give_up", attempt)
+            self.expiries.append((now + self.clients.timeout_s, attempt))
         self.queue.append(attempt)
         self.waiting += 1
         self.peak = max(self.peak, self.waiting)

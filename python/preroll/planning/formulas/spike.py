@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from preroll.errors import InputError
@@ -16,17 +17,20 @@ class Backlog:
     recovered_s: float
 
 
-def backlog(rate: float, service_rate: float, start_s: float, added: int = 1) -> Backlog:
-    """The triangle of patient clients: peak (λ−μ)·Tc, recovered at Tc + peak/((1+added)μ − λ).
+def backlog(
+    rate: float, service_rate: float, start_s: float, ready: int = 1, added: int = 1
+) -> Backlog:
+    """The triangle of patient clients: peak (λ−rμ)·Tc, recovered at Tc + peak/((r+a)μ − λ).
 
-    `rate` λ and `service_rate` μ in requests/s (μ of all replicas that are ready); `added`
-    multiples of μ become ready after `start_s` Tc. Valid: μ < λ < (1+added)·μ, so that it can
-    recover; with added = 1 the recovery is μ·Tc/(2μ−λ). Ignores randomness (±√peak) and retries:
-    see `retries.outcome`. Source: fluid limit of a queue.
+    `rate` λ and `service_rate` μ of one replica in requests/s; r = `ready` replicas serve, a =
+    `added` more do after `start_s` Tc. Valid: λ < (r+a)·μ, so that it can recover; with one and
+    one the recovery is μ·Tc/(2μ−λ). Ignores randomness (±√peak) and retries: see
+    `retries.outcome`. Source: fluid limit of a queue.
     """
-    arrivals, served = positive("rate", rate, 1e9), positive("service_rate", service_rate, 1e9)
+    arrivals, each = positive("rate", rate, 1e9), positive("service_rate", service_rate, 1e9)
     wait = number("start_s", start_s, 0.0, 1e9)
-    later = served * (1 + whole("added", added, 1, 100_000))
+    served = each * whole("ready", ready, 1, 100_000)
+    later = served + each * whole("added", added, 1, 100_000)
     if arrivals <= served:
         return Backlog(0.0, 0.0)
     if arrivals >= later:
@@ -39,7 +43,7 @@ def backlog(rate: float, service_rate: float, start_s: float, added: int = 1) ->
 
 
 def replicas_to_recover(
-    rate: float, service_rate: float, start_s: float, within_s: float
+    rate: float, service_rate: float, start_s: float, within_s: float, ready: int = 1
 ) -> int:
     """Replicas to add at once so that the queue is empty `within_s` after the spike; >= 1.
 
@@ -48,7 +52,7 @@ def replicas_to_recover(
     wait, limit = number("start_s", start_s, 0.0, 1e9), positive("within_s", within_s, 1e9)
     if limit <= wait:
         raise InputError(f"within_s is {limit:g}; it must be above the start of {wait:g} s")
-    served = positive("service_rate", service_rate, 1e9)
-    surplus = max(0.0, positive("rate", rate, 1e9) - served)
-    needed = (surplus + surplus * wait / (limit - wait)) / served
-    return max(1, int(-(-needed // 1)))
+    each = positive("service_rate", service_rate, 1e9)
+    surplus = positive("rate", rate, 1e9) - each * whole("ready", ready, 1, 100_000)
+    needed = max(0.0, surplus) * limit / (limit - wait) / each
+    return max(1, math.ceil(needed))

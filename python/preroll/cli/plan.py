@@ -1,0 +1,167 @@
+"""`preroll plan`: the arithmetic before you rent, on one page; every result with its formula."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import cyclopts
+from cyclopts import Parameter
+
+from preroll import measurements
+from preroll.cli.call import call
+from preroll.cli.plan_inputs import parse_slo, parse_traffic
+from preroll.config.units import parse_duration
+from preroll.core import Measurement, Preparedness
+from preroll.errors import InputError
+from preroll.planning import arrivals, models, probe
+from preroll.planning.catalogue import devices, parse_on
+from preroll.planning.deployment import Deployment
+from preroll.planning.inputs import Ask
+from preroll.planning.planner import plan
+from preroll.planning.report import as_json, as_text
+
+HELP = f"""{__doc__}
+
+    preroll plan --model Llama-3.1-70B --on 8xH100 --traffic rate=6/s,in=500,out=200
+    preroll plan --model ./my-model --on 1xL4 --access-log access.jsonl --slo ttft=800ms,itl=40ms
+    preroll plan --list              built-in models and devices
+    preroll plan --measure-here      this machine's memory bandwidth and matrix–vector rate
+"""
+Flag = Annotated[bool, Parameter(negative=())]
+
+app = cyclopts.App(name="preroll plan", help=HELP, version_flags=[])
+
+
+@app.default
+def command(
+    *,
+    model: str | None = None,
+    on: str | None = None,
+    traffic: str | None = None,
+    slo: str | None = None,
+    trace: Path | None = None,
+    access_log: Path | None = None,
+    measured: Path | None = None,
+    stage: str = "model",
+    engine: str = "vllm",
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    ep: int = 1,
+    preparedness: Preparedness = Preparedness.LOCAL_WEIGHTS,
+    spike: float = 3.0,
+    client_timeout: str = "60s",
+    retries: int = 2,
+    calls: int = 20,
+    price: float | None = None,
+    as_json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    list_: Annotated[bool, Parameter(name="--list", negative=())] = False,
+    measure_here: Flag = False,
+) -> int:
+    """One page of plan. Exit status 2 with one line when an input is wrong or nothing fits.
+
+    Parameters
+    ----------
+    model: str
+        A folder with config.json, a config.json, or a built-in name.
+    on: str
+        COUNTxDEVICE, such as 8xH100.
+    traffic: str
+        rate=6/s,in=500,out=200[,cs=1.5,ca=1] or a trace file.
+    slo: str
+        ttft=800ms,itl=40ms.
+    trace: Path
+        Arrivals for the gaps: JSON lines, CSV with a header.
+    access_log: Path
+        The same from the door's log or a web server's.
+    measured: Path
+        app.measured.toml, or the app.toml beside it: shown beside what is modelled.
+    stage: str
+        Name of the stage in the app file and in the measurements.
+    engine: str
+        vllm, sglang or trtllm: whose speed is modelled.
+    dtype: str
+        Weight precision, if the config does not say it: bf16, fp8, fp4, mxfp4, int4.
+    kv_dtype: str
+        KV cache precision: bf16, fp8, nvfp4, q8_0, …; default bf16.
+    ep: int
+        Expert-parallel size.
+    preparedness: Preparedness
+        What a start finds: new_node, warm_node, local_weights, resident.
+    spike: float
+        How many times the rate a spike is.
+    client_timeout: str
+        When clients give up, such as 60s.
+    retries: int
+        Attempts after a time-out.
+    calls: int
+        Model calls per user action.
+    price: float
+        Price of one device for one hour.
+    as_json_: bool
+        The plan as JSON.
+    list_: bool
+        Built-in models and devices.
+    measure_here: bool
+        Measure this machine.
+    """
+    if list_:
+        return _print_lists()
+    if measure_here:
+        return _print_probe(as_json_)
+    if model is None or on is None:
+        raise InputError("--model and --on are needed, such as --model Llama-3.1-70B --on 8xH100")
+    count, device = parse_on(on)
+    shape = models.find(model, dtype)
+    seen = access_log or trace
+    deployment = Deployment(shape, device, count, engine, ep, False, kv_dtype or "bf16")
+    ask = Ask(
+        deployment,
+        parse_traffic(traffic, arrivals.read(seen) if seen else None, str(seen)),
+        parse_slo(slo),
+        preparedness,
+        stage,
+        models.reference(model),
+        spike,
+        _duration("--client-timeout", client_timeout),
+        retries,
+        calls,
+        price,
+        _measurements(measured),
+    )
+    result = plan(ask)
+    print(json.dumps(as_json(result), indent=1) if as_json_ else as_text(result))
+    return 0
+
+
+def _duration(flag: str, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise InputError(f"{flag} is {text!r}: {error}") from None
+
+
+def _measurements(path: Path | None) -> list[Measurement]:
+    if path is None:
+        return []
+    file = path if path.name.endswith(".measured.toml") else measurements.measured_path(path)
+    if not file.is_file():
+        raise InputError(f"--measured: {file} does not exist; preroll measure writes it")
+    return measurements.read(file)
+
+
+def _print_lists() -> int:
+    print("models:  " + ", ".join(models.builtin()))
+    print("devices: " + ", ".join(f"{key} ({d.name})" for key, d in devices().items()))
+    return 0
+
+
+def _print_probe(wants_json: bool) -> int:
+    result = probe.measure()
+    print(json.dumps(result.as_dict(), indent=1) if wants_json else result.text())
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    return call(app, arguments)

@@ -1,0 +1,143 @@
+"""`plan(ask)`: nine parts, what follows from them, and the app file to paste."""
+
+from __future__ import annotations
+
+import json
+
+from preroll.planning import parts_load, parts_risk, parts_start
+from preroll.planning.formulas.coldstart import Gaps
+from preroll.planning.inputs import Ask
+from preroll.planning.levers import levers
+from preroll.planning.report import Line, Plan, percent, seconds, size
+from preroll.planning.sizing import Sizing
+
+MOST_REPLICAS = 10_000
+HOUR = 3600.0
+
+
+def plan(ask: Ask) -> Plan:
+    """The whole page. InputError when the model does not fit or a target cannot be met at all."""
+    sizing = Sizing(ask)
+    parts = (
+        parts_start.start_bill(sizing),
+        parts_start.transfer_floor(sizing),
+        parts_start.cold_starts(sizing),
+        parts_load.spike_part(sizing),
+        parts_load.utilisation_part(sizing),
+        parts_load.kv_part(sizing),
+        parts_load.speed_part(sizing),
+        parts_risk.determinism(sizing),
+        parts_risk.many_calls(sizing),
+    )
+    return Plan(
+        header=_header(sizing),
+        parts=parts,
+        conclusions=tuple(_conclusions(sizing)),
+        levers=levers(sizing),
+        app_file=app_file(sizing),
+        warnings=tuple(_warnings(sizing)),
+    )
+
+
+def _header(sizing: Sizing) -> str:
+    d, t = sizing.ask.deployment, sizing.ask.traffic
+    p = d.shape.parameters
+    active = f", {p.active / 1e9:.3g} B active" if p.experts else ""
+    return (
+        f"{d.shape.name}: {p.total / 1e9:.4g} B parameters{active}, {d.shape.precision},"
+        f" {size(d.shape.weight_bytes)} on {d.num_devices} × {d.device.name}\n"
+        f"traffic: {t.rate:.3g} requests/s, {t.isl:.0f} tokens in, {t.osl:.0f} out ({t.source})"
+    )
+
+
+def _conclusions(sizing: Sizing) -> list[Line]:
+    ask, slots = sizing.ask, sizing.max_concurrency
+    by = "the ITL target" if slots < sizing.kv_sessions else "the KV pool"
+    lines = [
+        Line(
+            "replicas",
+            f"{sizing.replicas} (of {ask.deployment.num_devices} device(s) each)",
+            sizing.replicas,
+        ),
+        Line(
+            "max_concurrency",
+            f"{slots} per replica, bounded by {by}",
+            slots,
+            measured=ask.measured("cliff", "max_concurrency"),
+        ),
+        Line(
+            "capacity of one replica",
+            f"{sizing.replica_rate:.3g} requests/s full,"
+            f" {sizing.replica_rate * sizing.utilisation:.3g} at {percent(sizing.utilisation)}",
+            sizing.replica_rate,
+            "1/s",
+        ),
+        Line("idle time-out", _idle_words(sizing), idle_timeout_s(sizing), "s"),
+    ]
+    if ask.price is not None:
+        hourly = sizing.replicas * ask.deployment.num_devices * ask.price
+        million = hourly / (ask.traffic.rate * ask.traffic.osl * HOUR) * 1e6
+        text = f"{hourly:.2f} an hour, {million:.3g} per million output tokens at this rate"
+        lines.append(Line("cost", text, hourly))
+    return lines
+
+
+def idle_timeout_s(sizing: Sizing) -> float:
+    """The time-out that costs least on the user's gaps; the cost of a start without any."""
+    cost = sizing.start_s()
+    gaps = parts_start.idle_gaps(tuple(sizing.ask.traffic.gaps_s), sizing.service_s)
+    return Gaps(gaps).best(cost).idle_timeout_s if gaps else cost
+
+
+def _idle_words(sizing: Sizing) -> str:
+    basis = "cheapest on your gaps" if sizing.ask.traffic.gaps_s else "the cost of a start"
+    return f"{seconds(idle_timeout_s(sizing))} ({basis})"
+
+
+def _warnings(sizing: Sizing) -> list[str]:
+    ask, found = sizing.ask, []
+    if sizing.ask.slo.ttft_p95_s is not None and sizing.wait_limit_s <= 0.0:
+        found.append(
+            f"the prompt alone takes {seconds(sizing.first_token.value_s)}, beyond the TTFT target"
+            f" of {seconds(sizing.ask.slo.ttft_p95_s)}: no number of replicas meets it"
+        )
+    if sizing.speed_limit[0] == 0:
+        found.append("the ITL target holds by the estimate, but not at the interval's slow end")
+    if ask.traffic.isl + ask.traffic.osl > ask.deployment.shape.max_context:
+        found.append(
+            f"{ask.traffic.isl + ask.traffic.osl:.0f} tokens exceed the model's context of"
+            f" {ask.deployment.shape.max_context}"
+        )
+    if sizing.replicas > MOST_REPLICAS:
+        found.append(f"{sizing.replicas} replicas: is the rate in requests per second?")
+    return found
+
+
+def app_file(sizing: Sizing) -> str:
+    """The stage as an app file: limits, targets and scale from the plan."""
+    ask, d = sizing.ask, sizing.ask.deployment
+    most = max(sizing.replicas, round(sizing.replicas * ask.spike))
+    target = max(1.0, round(sizing.utilisation * sizing.max_concurrency, 1))
+    rows = [
+        f"[stage.{ask.stage}]",
+        f'engine = "{d.engine}"',
+        f"model = {json.dumps(ask.model_reference)}",
+        f"gpus = {d.num_devices}",
+        f"max_concurrency = {sizing.max_concurrency}",
+    ]
+    slo = [
+        f'{name} = "{round(value * 1e3)}ms"'
+        for name, value in (("ttft_p95", ask.slo.ttft_p95_s), ("itl_p95", ask.slo.itl_p95_s))
+        if value is not None
+    ]
+    if slo:
+        rows.append(f"slo = {{ {', '.join(slo)} }}")
+    wait = max(1, round(min(sizing.wait_limit_s, 60.0) * 1e3))
+    rows.append(f'queue = {{ max_wait = "{wait}ms" }}')
+    idle = max(1, round(idle_timeout_s(sizing)))
+    low = 0 if ask.may_sleep else sizing.replicas
+    rows.append(
+        f"scale = {{ min = {low}, max = {most}, target_concurrency = {target:g},"
+        f' idle_timeout = "{idle}s" }}'
+    )
+    return "\n".join(rows)

@@ -1,0 +1,122 @@
+"""What a plan consists of, and how it is shown: one page of text, or JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from preroll.core import Measurement
+
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One result: `value` in SI units beside its text; None where the result is words only."""
+
+    label: str
+    text: str
+    value: float | None = None
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+    measured: Measurement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the nine parts: formula, inputs, results, and where the formula holds."""
+
+    key: str
+    title: str
+    formula: str
+    inputs: str
+    lines: Sequence[Line]
+    validity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The page: header, nine parts, and what follows from them."""
+
+    header: str
+    parts: tuple[Part, ...]
+    conclusions: tuple[Line, ...]
+    levers: tuple[str, ...]
+    app_file: str
+    warnings: tuple[str, ...] = field(default=())
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """The plan as plain data; measurements keep value, interval, date and sample count."""
+    data = asdict(plan)
+    for part in data["parts"]:
+        for line in part["lines"]:
+            _shorten(line)
+    for line in data["conclusions"]:
+        _shorten(line)
+    return data
+
+
+def _shorten(line: dict[str, Any]) -> None:
+    m = line["measured"]
+    if m is not None:
+        line["measured"] = {k: m[k] for k in ("kind", "value", "unit", "low", "high", "date")}
+        line["measured"]["samples"] = len(m["samples"])
+
+
+def as_text(plan: Plan) -> str:
+    """The page for a terminal, at most 100 columns."""
+    out = [plan.header]
+    for number, part in enumerate(plan.parts, 1):
+        out += ["", f"{number}. {part.title}", *_wrapped(f"= {part.formula}")]
+        out += _wrapped(f"inputs: {part.inputs}")
+        out += [text for line in part.lines for text in _line(line)]
+        out += _wrapped(f"holds: {part.validity}")
+    out += ["", "So", *(text for line in plan.conclusions for text in _line(line))]
+    out += ["", "Levers, cheapest first"]
+    for number, lever in enumerate(plan.levers, 1):
+        out += textwrap.wrap(
+            f"{number}. {lever}", WIDTH - 3, initial_indent="   ", subsequent_indent="      "
+        )
+    out += [text for warning in plan.warnings for text in _wrapped(f"warning: {warning}")]
+    out += ["", "App file", *(f"    {row}" for row in plan.app_file.splitlines())]
+    return "\n".join(out)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="   ", subsequent_indent="     ")
+
+
+def _line(line: Line) -> list[str]:
+    shown = f"{line.label:<34} {line.text}"
+    if line.measured is not None:
+        shown += f"   measured here: {measured_text(line.measured)}"
+    return textwrap.wrap(shown, WIDTH, initial_indent="   ", subsequent_indent=" " * 38)
+
+
+def measured_text(m: Measurement) -> str:
+    """`21.3 s (20.1–22.8, 12 samples, 2026-11-28)`."""
+    interval = f"{m.low:.3g}–{m.high:.3g}, " if m.low is not None and m.high is not None else ""
+    return f"{m.value:.4g} {m.unit} ({interval}{len(m.samples)} samples, {m.date[:10]})"
+
+
+def seconds(value: float) -> str:
+    """A duration in the unit that reads best."""
+    if value >= 90.0:
+        return f"{value / 60:.1f} min" if value < 5400 else f"{value / 3600:.1f} h"
+    return f"{value:.3g} s" if value >= 1.0 or value == 0.0 else f"{value * 1e3:.3g} ms"
+
+
+def size(value: float) -> str:
+    """Bytes in powers of ten."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= scale:
+            return f"{value / scale:.4g} {unit}"
+    return f"{value:.0f} B"
+
+
+def percent(value: float) -> str:
+    return f"{value * 100:.3g} %"

@@ -16,6 +16,7 @@ const USAGE: &str = "usage: preroll-load run SPEC.json | preroll-load mock [--li
 /// Runs the program; 2 is a wrong command line, 1 a failure later on.
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    raise_descriptor_limit();
     let result = match arguments.first().map(String::as_str) {
         Some("run") => client::main(&arguments[1..]),
         Some("mock") => mock::main(&arguments[1..]),
@@ -28,4 +29,12 @@ pub fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// The soft limit of 1024 would cap the connections without saying so.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
 }

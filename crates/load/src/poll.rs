@@ -31,7 +31,9 @@ impl Poller {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        // Edge-triggered: re-arming clears readiness, so an expiry costs no read.
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), flags)?;
         Ok(Self {
             epoll,
             timer,
@@ -95,7 +97,7 @@ impl Poller {
             });
         }
         if fired {
-            self.disarm();
+            self.armed_ns = 0;
         }
         Ok(())
     }
@@ -118,13 +120,6 @@ impl Poller {
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)?;
         self.armed_ns = deadline_ns;
         Ok(())
-    }
-
-    fn disarm(&mut self) {
-        let mut count = [0_u8; 8];
-        // Reading clears readiness; EAGAIN means that it was re-armed meanwhile.
-        let _ = rustix::io::read(&self.timer, &mut count);
-        self.armed_ns = 0;
     }
 }
 

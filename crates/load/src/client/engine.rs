@@ -140,7 +140,7 @@ impl Engine {
                 .wait(self.timers.next_ns(), now_ns(), &mut ready)
                 .map_err(|e| format!("epoll: {e}"))?;
             let woke_ns = now_ns();
-            while let Some(due) = self.timers.pop_due(now_ns()) {
+            while let Some(due) = self.timers.pop_due(woke_ns) {
                 self.on_due(due, woke_ns);
             }
             for event in &ready {
@@ -217,7 +217,8 @@ impl Engine {
             self.lag.timer.record(woke_ns - meant_ns);
         }
         self.ticks += 1;
-        self.timers.push(woke_ns + TICK_NS, 0, due::TICK);
+        // From now, not from then: a tick in the past would come due again at once, for ever.
+        self.timers.push(now_ns() + TICK_NS, 0, due::TICK);
         self.count_area(woke_ns);
         let elapsed_s = (woke_ns - self.start_ns) as f64 / 1e9;
         self.check_time(woke_ns);

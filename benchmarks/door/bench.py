@@ -1,0 +1,164 @@
+"""`make bench-door`: the door beside HAProxy, nginx and sglang-router in interleaved rounds.
+
+CPU microseconds of the front door's process tree per unit of work; medians over rounds, because
+neighbours on the machine come and go. `direct` is the backend itself, for latency.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from processes import kill_tree
+from scenarios import Sample, Scenario, all_scenarios, direct, run
+from targets import STARTERS, MissingError, Target
+
+Samples = dict[tuple[str, str], list[Sample]]
+
+
+def start_mock(program: str) -> tuple[subprocess.Popen[bytes], Target]:
+    command = [program, "mock", "--spread", "true", "--max-buffered-body", "1000000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    address = json.loads(process.stdout.readline())["listening"][0]
+    return process, Target("mock", int(address.rpartition(":")[2]), process.pid)
+
+
+def start_targets(
+    arguments: argparse.Namespace, backend: Target, folder: Path, targets: list[Target]
+) -> None:
+    """Appends what starts to `targets`, so that a later failure leaves nothing running."""
+    programs = {
+        "door": arguments.door,
+        "haproxy": "haproxy",
+        "nginx": "nginx",
+        "sglang": arguments.sglang,
+    }
+    targets.append(direct(backend))
+    for name in arguments.targets:
+        try:
+            targets.append(STARTERS[name](programs[name], backend.port, folder))
+        except MissingError as error:
+            print(f"skipped: {error}")
+
+
+def measure(arguments: argparse.Namespace, targets: list[Target], folder: Path) -> Samples:
+    samples: Samples = {}
+    wanted = [s for s in all_scenarios(folder, arguments.scale) if s.name in arguments.scenarios]
+    for round_number in range(arguments.rounds):
+        for scenario in wanted:
+            for target in targets:
+                _one(arguments.load, scenario, target, samples, round_number)
+    return samples
+
+
+def _one(
+    program: str, scenario: Scenario, target: Target, samples: Samples, round_number: int
+) -> None:
+    try:
+        sample = run(program, scenario, target.port, target.pid)
+    except RuntimeError as error:
+        if round_number == 0:
+            print(f"{target.name}, {scenario.name}: no figure: {error}")
+        return
+    samples.setdefault((target.name, scenario.name), []).append(sample)
+    label = f"{round_number} {scenario.name} {target.name}"
+    print(f"{label}: {sample.us_per_unit:.1f} us, p50 {sample.p50_us:.0f} us", file=sys.stderr)
+
+
+def median(samples: Samples, target: str, scenario: str, field: str) -> float | None:
+    found = samples.get((target, scenario))
+    return statistics.median(getattr(s, field) for s in found) if found else None
+
+
+def ratio(samples: Samples, peer: str, scenario: str) -> float | None:
+    """Median over rounds of door / peer; rounds are paired, so drift of the machine cancels."""
+    ours, theirs = samples.get(("door", scenario)), samples.get((peer, scenario))
+    if not ours or not theirs:
+        return None
+    pairs = zip(ours, theirs, strict=False)
+    return statistics.median(a.us_per_unit / b.us_per_unit for a, b in pairs)
+
+
+def results(samples: Samples) -> dict[str, float]:
+    def cost(scenario: str) -> float | None:
+        return median(samples, "door", scenario, "us_per_unit")
+
+    alone, bare = (median(samples, t, "alone", "p50_us") for t in ("door", "direct"))
+    found = {
+        "us_per_request": cost("request"),
+        "us_per_chunk_paced": cost("paced"),
+        "us_per_chunk_unpaced": cost("unpaced"),
+        "added_p50_us": alone - bare if alone is not None and bare is not None else None,
+        "rss_mb": median(samples, "door", "paced", "rss_mb"),
+        "ratio_haproxy_request": ratio(samples, "haproxy", "request"),
+        "ratio_haproxy_paced": ratio(samples, "haproxy", "paced"),
+        "ratio_sglang_request": ratio(samples, "sglang", "request"),
+        "ratio_sglang_paced": ratio(samples, "sglang", "paced"),
+        "us_per_request_32k_tokens": cost("prompt_32k"),
+        "us_per_mb_upload": cost("upload"),
+    }
+    return {name: round(value, 3) for name, value in found.items() if value is not None}
+
+
+def table(samples: Samples, targets: list[Target]) -> str:
+    scenarios = list(dict.fromkeys(name for _, name in samples))
+    lines = ["| CPU µs of the front door | " + " | ".join(t.name for t in targets) + " |"]
+    lines.append("|---" * (len(targets) + 1) + "|")
+
+    def row(label: str, scenario: str, field: str) -> str:
+        values = [median(samples, t.name, scenario, field) for t in targets]
+        cells = ["–" if v is None else f"{v:.1f}" for v in values]
+        return f"| {label} | " + " | ".join(cells) + " |"
+
+    lines += [row(f"{name}, per unit", name, "us_per_unit") for name in scenarios]
+    if "alone" in scenarios:
+        lines.append(row("alone, p50 latency µs", "alone", "p50_us"))
+    if "paced" in scenarios:
+        lines.append(row("paced, RSS MB", "paced", "rss_mb"))
+    return "\n".join(lines)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--door", default=".venv/bin/preroll-door")
+    parser.add_argument("--load", default=".venv/bin/preroll-load")
+    parser.add_argument("--sglang", default=".cache/sglang/bin/python")
+    parser.add_argument("--targets", nargs="*", default=["haproxy", "door", "nginx", "sglang"])
+    names = ["request", "paced", "unpaced", "alone", "prompt_32k", "upload"]
+    parser.add_argument("--scenarios", nargs="*", default=names)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--out", type=Path, default=Path("build/bench/door.json"))
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse()
+    with tempfile.TemporaryDirectory(prefix="door-bench-") as name:
+        folder = Path(name)
+        mock, backend = start_mock(arguments.load)
+        targets: list[Target] = []
+        try:
+            start_targets(arguments, backend, folder, targets)
+            samples = measure(arguments, targets, folder)
+        finally:
+            for target in targets:
+                if target.name != "direct":
+                    kill_tree(target.pid)
+            mock.kill()
+            mock.wait()
+    found = results(samples)
+    print(table(samples, targets))
+    print(json.dumps(found, indent=1))
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -36,7 +36,8 @@ impl std::error::Error for AuthError {}
 pub struct Keys(Vec<(String, [u8; 32])>);
 
 impl Keys {
-    /// Of validated tables: an entry whose digest is no hexadecimal text of 64 digits matches nothing and is left out.
+    /// Of validated tables: an entry whose digest is no hexadecimal text of 64 digits matches
+    /// nothing and is left out.
     pub fn new(tables: &[KeyTable]) -> Keys {
         let key = |table: &KeyTable| Some((table.id.clone(), digest_of_hex(&table.sha256)?));
         Keys(tables.iter().filter_map(key).collect())
@@ -47,8 +48,8 @@ impl Keys {
         self.0.is_empty()
     }
 
-    /// The id of the key in an Authorization header; None where nobody needs one. Every key is compared, each in
-    /// constant time, so that the time taken tells nothing about them.
+    /// The id of the key in an Authorization header; None where nobody needs one. Every key is
+    /// compared, each in constant time, so that the time taken tells nothing about them.
     ///
     /// # Errors
     /// [`AuthError`], to be answered by 401.
@@ -141,13 +142,15 @@ pub struct AdminGuard {
 }
 
 impl AdminGuard {
-    /// `token`: what a remote listener asks for; where a loopback listener has one, it asks for it too.
+    /// `token`: what a remote listener asks for; where a loopback listener has one, it asks for it
+    /// too.
     pub fn new(listener: AdminListener, token: Option<&str>) -> AdminGuard {
         let token = token.map(|token| Sha256::digest(token.trim().as_bytes()).into());
         AdminGuard { listener, token }
     }
 
-    /// Lets a request through or says why not. The arguments are the headers' values, None where absent.
+    /// Lets a request through or says why not. The arguments are the headers' values, None where
+    /// absent.
     ///
     /// # Errors
     /// [`AdminError`], with its status.
@@ -211,11 +214,11 @@ fn is_loopback(host: &[u8]) -> bool {
     })
 }
 
-/// A client's request id that is safe in headers, logs and paths: 1 to 128 of letters, digits and `._:-`. Of
-/// another one nothing is repeated; make a new one.
+/// A client's request id that is safe in headers, logs and paths: 1 to 128 of letters, digits and
+/// `._:-`. Of another one nothing is repeated; make a new one.
 pub fn request_id(text: &[u8]) -> Option<&str> {
-    let is_safe = |&b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-');
-    let fits = (1..=MAX_ID_BYTES).contains(&text.len()) && text.iter().all(|b| is_safe(b));
+    let is_safe = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-');
+    let fits = (1..=MAX_ID_BYTES).contains(&text.len()) && text.iter().all(is_safe);
     if fits {
         std::str::from_utf8(text).ok()
     } else {

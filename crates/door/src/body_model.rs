@@ -1,7 +1,9 @@
-//! What a request's body says about itself: `model`, `stream`, token bounds, and how large its prompt is.
+//! What a request's body says about itself: `model`, `stream`, token bounds, and how large its
+//! prompt is.
 //!
-//! A scan of the top level only, not a parse of the document: a 32k-token prompt is skipped at memory speed. It is
-//! strict where being lenient would let the door and an engine read two different models, and blind elsewhere.
+//! A scan of the top level only, not a parse of the document: a 32k-token prompt is skipped at
+//! memory speed. It is strict where being lenient would let the door and an engine read two
+//! different models, and blind elsewhere.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The lives of recent requests, for `preroll why REQUEST`.
 //!
-//! Bounded: a ring of ended requests, and those that live (bounded by connections). Who the neighbours were is
-//! worked out when asked, so that a request pays only for its own notes.
+//! Bounded: a ring of ended requests, and those that live (bounded by connections). Who the
+//! neighbours were is worked out when asked, so that a request pays only for its own notes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};

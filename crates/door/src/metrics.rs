@@ -1,7 +1,8 @@
 //! Counters, gauges and histograms, in Prometheus' text form.
 //!
-//! Label values come from tables and from this file, never from a client, so their number is bounded. A stage's
-//! handles are resolved once: recording costs a lock-free add or one uncontended lock.
+//! Label values come from tables and from this file, never from a client, so their number is
+//! bounded. A stage's handles are resolved once: recording costs a lock-free add or one uncontended
+//! lock.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -96,8 +97,8 @@ impl Metrics {
         }
     }
 
-    /// A request that the door answered itself before any stage: `kind` is a word of the program, such as
-    /// `unauthorized`.
+    /// A request that the door answered itself before any stage: `kind` is a word of the program,
+    /// such as `unauthorized`.
     pub fn http_refused(&self, kind: &'static str) {
         self.http_refusals.get_or_create(&KindLabels { kind }).inc();
     }

@@ -1,8 +1,9 @@
-//! Server-sent events as they pass: the first content, gaps, stalls, what the server reports at the end.
+//! Server-sent events as they pass: the first content, gaps, stalls, what the server reports at the
+//! end.
 //!
-//! Up to the first content every event is parsed in full (role-only, empty and keep-alive events are not content);
-//! later ones are only told apart and counted, by looking for line ends. Nothing is held back and nothing grows: of
-//! a huge event only its first bytes are kept.
+//! Up to the first content every event is parsed in full (role-only, empty and keep-alive events
+//! are not content); later ones are only told apart and counted, by looking for line ends. Nothing
+//! is held back and nothing grows: of a huge event only its first bytes are kept.
 
 mod content;
 mod lines;
@@ -77,8 +78,8 @@ impl Scanner {
         }
     }
 
-    /// Sees a chunk pass, at whatever place the stream was split. Returns the gap to the chunk with content before
-    /// it, ns, when this one had content and was not the first.
+    /// Sees a chunk pass, at whatever place the stream was split. Returns the gap to the chunk with
+    /// content before it, ns, when this one had content and was not the first.
     pub fn chunk(&mut self, data: &[u8], now_ns: u64) -> Option<u64> {
         let before = self.report.content_events;
         let mut lines = std::mem::take(&mut self.lines);
@@ -114,8 +115,8 @@ impl Scanner {
         self.report.is_done
     }
 
-    /// What to send when the upstream breaks: the end of the event that was cut, then an error event. `error_json`
-    /// is the error's body; there is no `[DONE]`.
+    /// What to send when the upstream breaks: the end of the event that was cut, then an error
+    /// event. `error_json` is the error's body; there is no `[DONE]`.
     pub fn last_words(&self, error_json: &str) -> String {
         let is_open = self.is_mid_line() || self.lines.is_after_return();
         let end = match (is_open, self.is_mid_event()) {

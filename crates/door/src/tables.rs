@@ -1,7 +1,7 @@
 //! The door's tables: what control tells the door about stages, replicas, routes, keys and limits.
 //!
-//! One JSON document (docs/protocol.md), applied whole or not at all. Unknown fields are ignored so that two
-//! versions can meet; an error names the key path, the value and what is allowed.
+//! One JSON document (docs/protocol.md), applied whole or not at all. Unknown fields are ignored so
+//! that two versions can meet; an error names the key path, the value and what is allowed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -258,8 +258,8 @@ impl Tables {
     /// Reads and validates a document.
     ///
     /// # Errors
-    /// [`TablesError`] with the key path: not JSON, a missing or mistyped field, a value outside its range, a
-    /// reference to a stage that is not there, or one model served by two stages.
+    /// [`TablesError`] with the key path: not JSON, a missing or mistyped field, a value outside
+    /// its range, a reference to a stage that is not there, or one model served by two stages.
     pub fn parse(json: &[u8]) -> Result<Tables, TablesError> {
         let mut reader = serde_json::Deserializer::from_slice(json);
         let tables: Tables = serde_path_to_error::deserialize(&mut reader).map_err(|error| {

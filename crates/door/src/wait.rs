@@ -1,8 +1,9 @@
 //! How long a request will wait, how wrong that was, and what a refused client is told.
 //!
-//! Pure: time comes in as nanoseconds. The estimate for a request with `ahead` others before it on `slots` busy
-//! slots is the residual of the service in progress, shared by the slots, plus `ahead` turns of a slot's
-//! completion interval. It ignores differences between replicas and the sizes of the requests.
+//! Pure: time comes in as nanoseconds. The estimate for a request with `ahead` others before it on
+//! `slots` busy slots is the residual of the service in progress, shared by the slots, plus `ahead`
+//! turns of a slot's completion interval. It ignores differences between replicas and the sizes of
+//! the requests.
 
 /// Which refusal a client gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,7 +108,8 @@ const RETRY_FLOOR_NS: u64 = 50_000_000;
 
 /// The virtual queue of those who were told to come back: each refusal stands behind the last.
 ///
-/// Its length is bounded by the retry cap: beyond it, times are drawn from the upper half of the cap.
+/// Its length is bounded by the retry cap: beyond it, times are drawn from the upper half of the
+/// cap.
 #[derive(Debug)]
 pub struct VirtualTail {
     tail_ns: u64,
@@ -123,8 +125,8 @@ impl VirtualTail {
         }
     }
 
-    /// When a client refused now should come back, in ms: after `expected_ns`, behind earlier refusals that are
-    /// `turn_ns` apart, at most 60 s, with up to a tenth of jitter.
+    /// When a client refused now should come back, in ms: after `expected_ns`, behind earlier
+    /// refusals that are `turn_ns` apart, at most 60 s, with up to a tenth of jitter.
     pub fn next_ms(&mut self, now_ns: u64, expected_ns: u64, turn_ns: u64) -> u64 {
         let soonest = now_ns.saturating_add(expected_ns.max(RETRY_FLOOR_NS));
         self.tail_ns = self.tail_ns.max(soonest).saturating_add(turn_ns);
@@ -167,7 +169,8 @@ impl Ewma {
         (self.samples > 0).then_some(self.mean)
     }
 
-    /// The squared coefficient of variation; 1 (as of exponential service) until there are eight samples.
+    /// The squared coefficient of variation; 1 (as of exponential service) until there are eight
+    /// samples.
     pub fn cv2(&self) -> f64 {
         if self.samples < 8 || self.mean <= 0.0 {
             return 1.0;
@@ -223,7 +226,8 @@ impl Estimator {
         self.service.add(service_ns as f64);
     }
 
-    /// A slot came free while requests were waiting, at `now_ns`: the time since the last one is a drain sample.
+    /// A slot came free while requests were waiting, at `now_ns`: the time since the last one is a
+    /// drain sample.
     pub fn drained(&mut self, now_ns: u64) {
         if let Some(last) = self.last_drain_ns {
             self.interval.add(now_ns.saturating_sub(last) as f64);
@@ -250,8 +254,8 @@ impl Estimator {
             .max(1.0)
     }
 
-    /// Expected time between two completions with all slots busy, ns: measured when it has been, else service
-    /// time over slots.
+    /// Expected time between two completions with all slots busy, ns: measured when it has been,
+    /// else service time over slots.
     pub fn turn_ns(&self, slots: usize) -> f64 {
         match self.interval.mean() {
             Some(mean) if self.interval.samples >= DRAIN_SAMPLES => mean.max(1.0),
@@ -269,8 +273,8 @@ impl Estimator {
         (self.residual_ns(busy) + turns * self.turn_ns(busy.slots)) as u64
     }
 
-    /// Time until the first of the busy slots comes free: what regular service has left of it, or, for service
-    /// as irregular as exponential (whose age says nothing), a full turn.
+    /// Time until the first of the busy slots comes free: what regular service has left of it, or,
+    /// for service as irregular as exponential (whose age says nothing), a full turn.
     fn residual_ns(&self, busy: Busy) -> f64 {
         let service = self.service_ns();
         let regular = 1.0 - self.service.cv2().min(1.0);
@@ -296,8 +300,8 @@ impl Estimator {
     }
 }
 
-/// Time until a start is over, ns: of a running one what is left (a tenth of it when it is late: "any moment
-/// now" would be a lie), of one not begun all of it.
+/// Time until a start is over, ns: of a running one what is left (a tenth of it when it is late:
+/// "any moment now" would be a lie), of one not begun all of it.
 pub fn start_remaining_ns(expected_ns: u64, started_ns: Option<u64>, now_ns: u64) -> u64 {
     match started_ns {
         None => expected_ns,

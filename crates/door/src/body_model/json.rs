@@ -11,8 +11,8 @@ const MAX_DEPTH: usize = 1024;
 /// Reads an object's own keys; another document (an array, a number) has no facts.
 ///
 /// # Errors
-/// [`BodyError`]: not UTF-8, not one whole JSON value, `model` twice or no name. Values other than `model` are not
-/// checked further than their brackets and quotes.
+/// [`BodyError`]: not UTF-8, not one whole JSON value, `model` twice or no name. Values other than
+/// `model` are not checked further than their brackets and quotes.
 pub fn from_json(body: &[u8]) -> Result<Facts, BodyError> {
     if let Err(error) = std::str::from_utf8(body) {
         return Err(BodyError::Syntax {

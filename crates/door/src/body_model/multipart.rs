@@ -12,8 +12,8 @@ const MAX_PARTS: usize = 1000;
 /// Reads the form fields `model` and `stream` of a multipart/form-data body.
 ///
 /// # Errors
-/// [`BodyError`]: no usable boundary in `content_type`, parts that do not follow it, `model` twice, as a file, or
-/// no name.
+/// [`BodyError`]: no usable boundary in `content_type`, parts that do not follow it, `model` twice,
+/// as a file, or no name.
 pub fn from_multipart(body: &[u8], content_type: &str) -> Result<Facts, BodyError> {
     let boundary = boundary(content_type)?;
     let delimiter = format!("\r\n--{boundary}");

@@ -156,8 +156,8 @@ impl StageMetrics {
         self.stalls.inc_by(stalls);
     }
 
-    /// A request ended. `outcome` is one of `complete`, `error_status`, `rejected`, `client_gone`, `deadline`,
-    /// `failed`; another word counts as `other`.
+    /// A request ended. `outcome` is one of `complete`, `error_status`, `rejected`, `client_gone`,
+    /// `deadline`, `failed`; another word counts as `other`.
     pub fn finished(&self, outcome: &str, duration_ns: u64, attempts: u32) {
         let at = OUTCOMES.iter().position(|known| *known == outcome);
         self.requests[at.unwrap_or(OUTCOMES.len() - 1)].inc();

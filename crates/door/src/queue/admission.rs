@@ -86,8 +86,9 @@ impl State {
         Err(self.refuse(overload_kind(servable), expected, waited_ns, detail))
     }
 
-    /// New arrivals share `max_queue`. Calls for held slots may take as much again: they are as many as slots at
-    /// most, and refusing them for newcomers would waste what their parents hold. A retry always has its place.
+    /// New arrivals share `max_queue`. Calls for held slots may take as much again: they are as
+    /// many as slots at most, and refusing them for newcomers would waste what their parents hold.
+    /// A retry always has its place.
     fn is_full(&self, class: Class) -> bool {
         let bound = self.table.max_queue * if class.is_new() { 1 } else { 2 };
         !class.is_retry() && self.line.len() >= bound.max(usize::from(!class.is_new()))
@@ -181,7 +182,8 @@ impl State {
         self.refuse(RefusalKind::Deadline, None, waited_ns, detail)
     }
 
-    /// After tables or health changed: who waits for a start may go on waiting, who waits for nothing may not.
+    /// After tables or health changed: who waits for a start may go on waiting, who waits for
+    /// nothing may not.
     pub(super) fn readiness_changed(&mut self, inner: &Rc<Inner>, before: Servable) {
         self.expire();
         let servable = self.servable();

@@ -1,4 +1,5 @@
-//! The waiting line: FIFO within a class, classes in order, and who expires next. O(log n) per operation.
+//! The waiting line: FIFO within a class, classes in order, and who expires next. O(log n) per
+//! operation.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -15,7 +16,8 @@ pub(super) type Verdict = Result<Permit, Refusal>;
 /// Priorities beyond this are taken as this: it bounds the number of classes.
 const PRIORITY_BOUND: i32 = 100;
 
-/// Within a priority: those that come back after a failed connect, then calls for held slots, then new arrivals.
+/// Within a priority: those that come back after a failed connect, then calls for held slots, then
+/// new arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     Retry,

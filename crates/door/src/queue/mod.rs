@@ -1,12 +1,13 @@
-//! The stage queue: who waits, who is admitted, to which replica, and who is refused with which truth.
+//! The stage queue: who waits, who is admitted, to which replica, and who is refused with which
+//! truth.
 //!
-//! Pure: no IO and no clock. Every call takes `now_ns` (CLOCK_MONOTONIC); wakers tell the IO side when to look
-//! again. Single-threaded: a [`Stage`] is a cheap handle to shared state. Wakers are woken and events are
-//! delivered outside of any borrow, so a callback may call back in.
+//! Pure: no IO and no clock. Every call takes `now_ns` (CLOCK_MONOTONIC); wakers tell the IO side
+//! when to look again. Single-threaded: a [`Stage`] is a cheap handle to shared state. Wakers are
+//! woken and events are delivered outside of any borrow, so a callback may call back in.
 //!
-//! The life of a request: [`Stage::submit`] → [`Ticket`] (polled; dropping it withdraws the request) →
-//! [`Permit`] (holds one slot of one [`Replica`]; dropping it frees the slot exactly once) →
-//! [`Permit::finish`], or [`Permit::retry`] when the request provably never ran.
+//! The life of a request: [`Stage::submit`] → [`Ticket`] (polled; dropping it withdraws the
+//! request) → [`Permit`] (holds one slot of one [`Replica`]; dropping it frees the slot exactly
+//! once) → [`Permit::finish`], or [`Permit::retry`] when the request provably never ran.
 
 mod admission;
 mod fleet;
@@ -34,7 +35,8 @@ pub use ticket::Ticket;
 pub struct Ask {
     /// Higher goes first; FIFO within one value. A call for a held slot carries its parent's.
     pub priority: i32,
-    /// The request is a call made for a slot that its parent holds: ahead of new arrivals of its class.
+    /// The request is a call made for a slot that its parent holds: ahead of new arrivals of its
+    /// class.
     pub holds_parent: bool,
     /// Tokens of KV that it may take (prompt and answer); 0 where there is no budget.
     pub tokens: u64,
@@ -57,7 +59,8 @@ impl Ask {
 pub enum Outcome {
     /// The replica answered in full, not by a 5xx or its own 429: a sample of service time.
     Completed,
-    /// The replica answered by a 5xx other than 503: no sample and no ejection, but it looks dearer.
+    /// The replica answered by a 5xx other than 503: no sample and no ejection, but it looks
+    /// dearer.
     Errored,
     /// The replica's own 429 or 503: neither a fault nor a sample.
     Rejected,

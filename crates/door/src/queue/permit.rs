@@ -12,8 +12,8 @@ use crate::wait::{Refusal, RefusalKind};
 /// A request that never ran is tried this often in all.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// One slot of one replica. Dropping it is [`Permit::finish`] with [`Outcome::ClientGone`] at the latest time that
-/// the stage has seen; the slot comes free exactly once.
+/// One slot of one replica. Dropping it is [`Permit::finish`] with [`Outcome::ClientGone`] at the
+/// latest time that the stage has seen; the slot comes free exactly once.
 pub struct Permit {
     inner: Rc<Inner>,
     replica: Rc<Replica>,
@@ -112,7 +112,8 @@ impl Permit {
     /// Puts a request that provably never ran back at the front of its class.
     ///
     /// # Errors
-    /// The refusal to answer with: its deadline passed, nothing can serve, or it was tried often enough.
+    /// The refusal to answer with: its deadline passed, nothing can serve, or it was tried often
+    /// enough.
     pub fn retry(mut self, fault: Fault, now_ns: u64) -> Result<Ticket, Refusal> {
         self.release(End::Retried(fault), now_ns);
         let arrival = Arrival {
@@ -188,7 +189,8 @@ impl End {
     }
 }
 
-/// One open session (a WebSocket): it counts against `max_sessions` and takes no slot. Dropping it ends it.
+/// One open session (a WebSocket): it counts against `max_sessions` and takes no slot. Dropping it
+/// ends it.
 pub struct SessionPermit {
     inner: Rc<Inner>,
     replica: Rc<Replica>,

@@ -1,4 +1,5 @@
-//! One replica as the queue sees it: its slots in use, its health, and what it has been learnt to cost.
+//! One replica as the queue sees it: its slots in use, its health, and what it has been learnt to
+//! cost.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

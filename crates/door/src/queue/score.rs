@@ -27,8 +27,9 @@ pub trait Score {
     fn cost(&self, replica: &Replica, ask: &Ask, service_ns: f64) -> Cost;
 }
 
-/// Least expected wait: occupancy times its own service time, unanswered requests counted twice (the guard
-/// against herding), and trouble as a multiple, so that a replica that fails fast does not look fast.
+/// Least expected wait: occupancy times its own service time, unanswered requests counted twice
+/// (the guard against herding), and trouble as a multiple, so that a replica that fails fast does
+/// not look fast.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LeastExpectedWait;
 

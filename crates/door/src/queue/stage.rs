@@ -18,7 +18,8 @@ use crate::wait::{Refusal, RefusalKind};
 pub struct Stage(Rc<Inner>);
 
 impl Stage {
-    /// `seed` makes picks and jitter repeatable; `sink` takes the stage's events, outside of any borrow.
+    /// `seed` makes picks and jitter repeatable; `sink` takes the stage's events, outside of any
+    /// borrow.
     pub fn new(name: &str, table: &StageTable, seed: u64, sink: EventSink, now_ns: u64) -> Stage {
         Stage::with_score(name, table, seed, sink, now_ns, Box::new(LeastExpectedWait))
     }
@@ -46,8 +47,8 @@ impl Stage {
         &self.0.name
     }
 
-    /// Takes new tables over. Admitted requests go on, also on replicas that left; queued ones stay queued as long
-    /// as something can serve them.
+    /// Takes new tables over. Admitted requests go on, also on replicas that left; queued ones stay
+    /// queued as long as something can serve them.
     pub fn apply(&self, table: &StageTable, now_ns: u64) {
         self.0.with(now_ns, |state| {
             let (slots, before) = (state.fleet.slots(), state.servable());
@@ -75,8 +76,8 @@ impl Stage {
     /// Asks for a slot.
     ///
     /// # Errors
-    /// The refusal to answer with, at once: the expected wait fits neither deadline nor bound, the queue is full,
-    /// or nothing can serve.
+    /// The refusal to answer with, at once: the expected wait fits neither deadline nor bound, the
+    /// queue is full, or nothing can serve.
     pub fn submit(&self, ask: Ask, now_ns: u64) -> Result<Ticket, Refusal> {
         let entry = self.0.with(now_ns, |state| {
             state.counts.arrivals += 1;
@@ -115,7 +116,8 @@ impl Stage {
         Ok(SessionPermit::new(self.0.clone(), replica))
     }
 
-    /// What to tell a client that is refused for a reason of its own (an engine's 429 or 503, a broken replica).
+    /// What to tell a client that is refused for a reason of its own (an engine's 429 or 503, a
+    /// broken replica).
     pub fn refuse(&self, kind: RefusalKind, detail: &'static str, now_ns: u64) -> Refusal {
         self.0.with(now_ns, |state| {
             let expected = state.expected_wait_ns(state.line.len());
@@ -123,7 +125,8 @@ impl Stage {
         })
     }
 
-    /// Refuses those whose time is over and asks ejected replicas again; returns when it must run next.
+    /// Refuses those whose time is over and asks ejected replicas again; returns when it must run
+    /// next.
     pub fn tick(&self, now_ns: u64) -> Option<u64> {
         self.0.with(now_ns, |state| {
             state.dispatch(&self.0);

@@ -8,8 +8,8 @@ use super::permit::Permit;
 use super::state::Inner;
 use crate::wait::Refusal;
 
-/// A request in the line. Dropping it withdraws the request: it is never dispatched, and a slot that was granted
-/// meanwhile is freed.
+/// A request in the line. Dropping it withdraws the request: it is never dispatched, and a slot
+/// that was granted meanwhile is freed.
 pub struct Ticket {
     inner: Rc<Inner>,
     entry: Rc<Entry>,
@@ -47,7 +47,8 @@ impl Ticket {
         }
     }
 
-    /// A grant that is only looked at after the deadline is given back: expired work reaches no replica.
+    /// A grant that is only looked at after the deadline is given back: expired work reaches no
+    /// replica.
     fn in_time(&self, permit: Permit, now_ns: u64) -> Verdict {
         if permit.ask().nearest_deadline_ns() > now_ns {
             return Ok(permit);
@@ -57,7 +58,8 @@ impl Ticket {
         Err(self.inner.with(now_ns, |state| state.too_late(waited_ns)))
     }
 
-    /// When the request is refused if no slot has come free; `u64::MAX`: never. May move later, not nearer.
+    /// When the request is refused if no slot has come free; `u64::MAX`: never. May move later, not
+    /// nearer.
     pub fn expires_ns(&self) -> u64 {
         self.entry.expires_ns.get()
     }

@@ -1,5 +1,5 @@
-//! Which event carries content: the APIs of OpenAI (chat, completions, responses, speech) and Anthropic, llama.cpp's
-//! own, and plain text.
+//! Which event carries content: the APIs of OpenAI (chat, completions, responses, speech) and
+//! Anthropic, llama.cpp's own, and plain text.
 
 use serde_json::Value;
 

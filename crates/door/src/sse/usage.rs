@@ -12,8 +12,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// From an event or a whole response: `usage` at the top, in `response` or in `message`; OpenAI's and
-    /// Anthropic's names, or llama.cpp's `timings`.
+    /// From an event or a whole response: `usage` at the top, in `response` or in `message`;
+    /// OpenAI's and Anthropic's names, or llama.cpp's `timings`.
     pub fn read(value: &Value) -> Option<Usage> {
         let holders = [
             &value["usage"],

@@ -67,7 +67,8 @@ fn an_idle_stretch_is_no_drain_sample() {
 
 #[test]
 fn the_estimate_is_close_on_a_regular_queue() {
-    // Deterministic service of 80 ms on one slot, arrivals every 70 ms: the queue grows, waits are known exactly.
+    // Deterministic service of 80 ms on one slot, arrivals every 70 ms: the queue grows, waits are
+    // known exactly.
     let mut estimator = Estimator::new(10 * MS);
     let (mut free_at, mut starts, mut errors) = (0u64, Vec::new(), Vec::new());
     for i in 0..200u64 {

@@ -1,4 +1,5 @@
-//! A look at the cost of one request through the queue: `cargo test --release -- --ignored --nocapture queue_cost`.
+//! A look at the cost of one request through the queue: `cargo test --release -- --ignored
+//! --nocapture queue_cost`.
 
 use std::time::Instant;
 

@@ -17,6 +17,7 @@ from cyclopts import Parameter
 from preroll.cli.call import call
 from preroll.cli.progress import Progress, curl_line
 from preroll.config import App, load_app
+from preroll.config.machine import misfits, this_machine
 from preroll.config.quick import USAGE, quick_app
 from preroll.config.values import host_port
 from preroll.errors import InputError
@@ -73,6 +74,7 @@ def command(flags: Sequence[str]) -> cyclopts.App:
             Seconds that running requests may take to finish at the end.
         """
         served = read_app(app_or_engine, target, flags, tuple(listen or ()))
+        refuse_misfits(served)
         where = StateDir(state or default_state(app_name(served, app_or_engine, target)))
         if detach:
             from preroll.cli.detach import serve_detached
@@ -102,6 +104,13 @@ def read_app(
     except ValueError as error:
         raise InputError(f"--listen {' '.join(listen)}: {error}") from error
     return app.model_copy(update={"serve": app.serve.model_copy(update={"listen": checked})})
+
+
+def refuse_misfits(app: App) -> None:
+    """Raises InputError with everything that this machine cannot do for the app."""
+    found = misfits(app, this_machine())
+    if found:
+        raise InputError("this machine cannot serve it:\n" + "\n".join(f"  {m}" for m in found))
 
 
 def app_name(app: App, app_or_engine: str, target: str | None) -> str:

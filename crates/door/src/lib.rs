@@ -53,18 +53,21 @@ pub fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let runtime = match Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("preroll-door: no runtime: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match LocalSet::new().block_on(&runtime, run::run(args)) {
+    match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("preroll-door: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs a door on this thread until it is drained.
+///
+/// # Errors
+/// One line: what could not be opened or read.
+pub fn serve(args: args::Args) -> Result<(), String> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
+    LocalSet::new().block_on(&runtime, run::run(args))
 }

@@ -326,6 +326,8 @@ def read(
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=5.0)) as db:
             db.execute("PRAGMA query_only=ON")
+            if not db.execute("SELECT 1 FROM sqlite_master WHERE name='events'").fetchone():
+                return  # a log that is just being made
             for seq, boot, t_ns, wall_s, kind, stage, who, data in db.execute(query, values):
                 yield Event(seq, boot, t_ns, wall_s, kind, stage, who, json.loads(data))
     except sqlite3.Error as error:

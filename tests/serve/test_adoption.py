@@ -181,6 +181,8 @@ def test_a_leftover_that_cannot_be_read_does_not_stop_serving(serve: Serve, what
         "status": service.state.status,
         "record": service.state.replica_file(replica),
     }[what]
+    for suffix in ("-wal", "-shm"):  # they could mend the file that they belong to
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
     path.write_bytes(b"\x00garbage{" * 100)
     service.start()
     assert service.chat()[0] == 200

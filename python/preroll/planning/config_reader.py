@@ -15,7 +15,7 @@ LIMITS = {
     "vocab_size": 10_000_000,
     "head_dim": 65_536,
 }
-WIDEST = 10_000_000
+WIDEST = 100_000_000
 """No published width, count or window is near this: more is a wrong or hostile file."""
 
 

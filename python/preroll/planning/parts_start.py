@@ -91,7 +91,7 @@ def _empirical(sizing: Sizing) -> Part:
     traffic, cost = sizing.ask.traffic, sizing.start_s()
     idle = idle_gaps(tuple(traffic.gaps_s), sizing.service_s)
     requests, span_h = len(traffic.gaps_s), sum(traffic.gaps_s) / 3600.0
-    lines = []
+    lines: list[Line] = []
     if idle:
         gaps = coldstart.Gaps(idle)
         best = gaps.best(cost)

@@ -97,4 +97,4 @@ class Gaps:
         n, p = len(self), self.cost(idle_timeout_s, 0.0).cold_probability
         centre = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        return max(0.0, centre - half), min(1.0, centre + half)
+        return max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 
+import psutil
 import pytest
 
 from preroll import events, measurements
@@ -124,3 +129,43 @@ def test_options_that_do_not_go_together_are_named(
     with pytest.raises(InputError) as raised:
         starts.main(arguments)
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_experiment_that_is_interrupted_or_killed_leaves_a_valid_file(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    raw = tmp_path / "raw"
+    mark = f"mark-{uuid.uuid4()}"
+    code = "print('up', flush=True); import time; time.sleep(600)"
+    words = [sys.executable, "-c", code, mark]
+    options = ["--run", "100000", "--out", str(raw), "--ready", "^up$"]
+    arguments = ["starts", *options, "--", *words]
+    code = "import sys; from preroll.cli.main import main; sys.argv[0] = 'preroll'; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    deadline = time.monotonic() + 100
+    while not raw.exists() or raw.read_bytes().count(b"\n") < 3:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=100)
+    done = len(read(raw)[1])
+    assert done >= 2
+    if number is signal.SIGINT:
+        assert process.returncode == 130
+        assert f"go on with --resume {raw}" in output.decode()
+        assert "median" in output.decode()
+    assert starts.main(["--resume", str(raw), "--run", str(done + 1)]) == 0
+    assert len(read(raw)[1]) == done + 1
+    assert not list(tmp_path.glob("*.state"))
+    deadline = time.monotonic() + 60
+    while any(mark in " ".join(p.info["cmdline"] or ()) for p in processes()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def processes() -> list[psutil.Process]:
+    return list(psutil.process_iter(["cmdline"]))

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -46,7 +47,8 @@ def command(code: str, ready: str | None, *arguments: str, port: int | None = No
 
 def launch(made: Command) -> Start:
     async def once() -> Start:
-        async with HolderLauncher(lambda _: made) as launcher:
+        root = Path(tempfile.mkdtemp(prefix="preroll-test-"))
+        async with HolderLauncher(root, lambda _: made) as launcher:
             return await launcher(1)
 
     return asyncio.run(once())

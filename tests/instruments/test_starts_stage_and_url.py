@@ -41,7 +41,8 @@ def stage(text: str, directory: Path) -> Stage:
 
 def launch(made: Stage, directory: Path) -> Start:
     async def once() -> Start:
-        async with HolderLauncher(lambda folder: command_of(made, directory, folder)) as launcher:
+        root = directory / "state"
+        async with HolderLauncher(root, lambda at: command_of(made, directory, at)) as launcher:
             return await launcher(1)
 
     return asyncio.run(once())

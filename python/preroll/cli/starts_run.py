@@ -69,7 +69,9 @@ async def launches(options: Options, count: int, raw: RawFile) -> None:
     if options.url is not None:
         await run(count, url_launcher(options), raw, on_each(options))
         return
-    async with HolderLauncher(maker_of(options)) as launcher:
+    make = maker_of(options)
+    root = raw.path.with_name(f"{raw.path.name}.state")
+    async with HolderLauncher(root, make) as launcher:
         await run(count, launcher, raw, on_each(options))
 
 

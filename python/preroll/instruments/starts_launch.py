@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,27 +42,37 @@ class Command:
 
 
 class HolderLauncher:
-    """Launches commands under holders of a state directory of its own; an async context.
+    """Launches commands under holders of the state directory `root`; an async context.
 
-    `make` gives the command of each launch, with a folder for its sockets: no two launches share
-    a port or a socket, so that none finds what the one before has left.
+    What a killed predecessor has left running in `root` is ended first. `make` gives the command
+    of each launch, with a folder for its sockets: no two launches share a port or a socket, so
+    that none finds what the one before has left.
     """
 
-    def __init__(self, make: Callable[[Path], Command]) -> None:
+    def __init__(self, root: Path, make: Callable[[Path], Command]) -> None:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root = root
         self._make = make
-        self._root = Path(tempfile.mkdtemp(prefix="preroll-starts-"))
-        self._backend = LocalBackend(self._root)
+        self._backend = LocalBackend(root)
 
     async def __aenter__(self) -> HolderLauncher:
+        await self._end_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._end_all()
         self._backend.close()
+        shutil.rmtree((self._root / "run").resolve(), ignore_errors=True)
         shutil.rmtree(self._root, ignore_errors=True)
+
+    async def _end_all(self) -> None:
+        left = await self._backend.adopt()
+        for status in (*left.running, *left.exited):
+            await end(self._backend, status.id)
 
     async def __call__(self, number: int) -> Start:
         folder = self._root / f"{number}"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         launch = Launch(self._make(folder), self._backend, f"{STAGE}-{number}")
         return await launch.start()
 
@@ -82,11 +91,14 @@ class Launch:
         ready = self._command.ready
         if isinstance(ready, (Connects, Answers)) and await ready.is_so_now():
             raise InputError(f"{ready}: something answers there before the launch; end it first")
-        status = await self._backend.start(self._spec())
+        # An interrupt while the holder starts must not lose it: it is waited for, then ended.
+        starting = asyncio.ensure_future(self._backend.start(self._spec()))
         try:
-            return await self._until_ready(status)
+            return await self._until_ready(await asyncio.shield(starting))
         finally:
-            await asyncio.shield(self._end())
+            with contextlib.suppress(PrerollError, asyncio.CancelledError):
+                await starting
+            await asyncio.shield(end(self._backend, self._name))
 
     def _spec(self) -> ProcessSpec:
         command = self._command
@@ -150,10 +162,11 @@ class Launch:
         shown = [f"  {line}" for line in said[-LINES_SHOWN:] if cause not in line]
         return "\n".join([how, *shown, *([f"  {cause}"] if cause else [])])
 
-    async def _end(self) -> None:
-        with contextlib.suppress(PrerollError):
-            await self._backend.kill(self._name)
-            await self._backend.release(self._name)
+
+async def end(backend: LocalBackend, name: str) -> None:
+    with contextlib.suppress(PrerollError):
+        await backend.kill(name)
+        await backend.release(name)
 
 
 def is_success(status: ProcessStatus, ready: Ready) -> bool:

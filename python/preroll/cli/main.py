@@ -31,6 +31,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("Run", "check", "preroll.cli.check", "every error of an app file, and warnings"),
     Command("Explain", "why", "preroll.cli.why", "one request's life, by its x-request-id"),
     Command("Explain", "starts", "preroll.cli.starts", "what starts took; --run N measures them"),
+    Command("Measure", "load", "preroll.cli.load", "load a server, and say what the numbers mean"),
     Command(
         "State", "weights", "preroll.cli.weights", "what precision a weights file really holds"
     ),

@@ -1,0 +1,1 @@
+"""`preroll load`: what to send, the run, what the numbers are worth."""

@@ -38,6 +38,8 @@ pub struct Record {
     pub status: Option<u16>,
     pub failure: Option<Failure>,
     pub content_events: u64,
+    /// Reads that carried content: the gaps are one fewer.
+    pub content_reads: u64,
     pub done_seen: bool,
     pub reads: u64,
     /// Reads that carried two or more content events: their gaps are not real.
@@ -66,6 +68,7 @@ impl Record {
             return;
         }
         self.content_events += events;
+        self.content_reads += 1;
         self.multi_reads += u64::from(events > 1);
         if let Some(last) = self.last_content_ns {
             let gap = at_ns - last;

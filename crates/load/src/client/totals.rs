@@ -28,7 +28,7 @@ pub struct Totals {
     end_to_end: Histogram,
     gaps: Histogram,
     content_events: u64,
-    reads_with_content: u64,
+    content_reads: u64,
     multi_reads: u64,
     without_usage: u64,
     body_bytes: u64,
@@ -52,7 +52,7 @@ impl Totals {
         self.end_to_end.record(record.end_ns - record.intended_ns);
         record.gaps_ns.iter().for_each(|gap| self.gaps.record(*gap));
         self.content_events += record.content_events;
-        self.reads_with_content += record.content_events.min(record.reads);
+        self.content_reads += record.content_reads;
         self.multi_reads += record.multi_reads;
         self.body_bytes += record.body_bytes;
     }
@@ -81,7 +81,7 @@ pub struct Summary<'a> {
     pub end_to_end_ns: Quantiles,
     pub gap_ns: Quantiles,
     pub content_events: u64,
-    pub reads_with_content: u64,
+    pub content_reads: u64,
     pub multi_reads: u64,
     pub without_usage: u64,
     pub body_bytes: u64,
@@ -126,7 +126,7 @@ impl<'a> Summary<'a> {
             end_to_end_ns: totals.end_to_end.quantiles(),
             gap_ns: totals.gaps.quantiles(),
             content_events: totals.content_events,
-            reads_with_content: totals.reads_with_content,
+            content_reads: totals.content_reads,
             multi_reads: totals.multi_reads,
             without_usage: totals.without_usage,
             body_bytes: totals.body_bytes,

@@ -119,7 +119,7 @@ def test_a_stage_is_measured_into_the_file_beside_its_app(
         (["--run", "1", "--ready", "(", *PROGRAM], "regular expression"),
         (["--run", "1", "--timeout", "3", *PROGRAM], "not a duration"),
         (PROGRAM, "say how many launches with --run N"),
-        (["--ready", "80"], "--ready: say how many launches"),
+        (["--ready", "80"], "say how many launches with --run N"),
     ],
 )
 def test_options_that_do_not_go_together_are_named(

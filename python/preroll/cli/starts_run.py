@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from preroll import fingerprints, measurements
+from preroll.cli.starts_options import Options
 from preroll.config import Stage, load_app
 from preroll.config.units import parse_duration
 from preroll.engines.base import ENGINES, Mark, get_engine
@@ -25,25 +26,6 @@ from preroll.instruments.starts_url import UrlLauncher
 
 TIMEOUT = "1h"
 WHAT = ("argv", "ready", "app", "stage", "url", "idle", "body", "timeout", "engine", "pty", "cwd")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    words: tuple[str, ...] = ()
-    run: int | None = None
-    ready: str | None = None
-    app: Path | None = None
-    stage: str | None = None
-    url: str | None = None
-    idle: str | None = None
-    body: Path | None = None
-    timeout: str | None = None
-    engine: str | None = None
-    pty: bool = False
-    out: Path | None = None
-    resume: Path | None = None
-    phases: bool = False
-    cwd: Path | None = None
 
 
 def measure_starts(options: Options) -> int:
@@ -104,7 +86,7 @@ def what(options: Options) -> dict[str, Any]:
     values: dict[str, Any] = {name: getattr(options, name) for name in WHAT if name != "argv"}
     values["argv"] = list(options.words)
     values["cwd"] = str(options.cwd or Path.cwd())
-    return {k: str(v) if isinstance(v, Path) else v for k, v in values.items()}
+    return {k: str(v.absolute()) if isinstance(v, Path) else v for k, v in values.items()}
 
 
 def resumed(options: Options, raw: RawFile) -> Options:

@@ -46,10 +46,11 @@ pub async fn accept(
             }
         };
         let limit = door.routing().tables.limits.connections;
-        let is_full = !origin.is_admin() && door.num_links() >= limit;
-        let (door, tls) = (door.clone(), tls.clone());
+        let is_full = !origin.is_admin() && door.num_connections() >= limit;
+        let (seat, door, tls) = (door.seat(), door.clone(), tls.clone());
         // A panic ends this task alone; what it held is given back as it unwinds.
         tokio::task::spawn_local(async move {
+            let _seat = seat;
             let Some(sock) = crate::tls::accept(tls, sock, &door).await else {
                 return;
             };

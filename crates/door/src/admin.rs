@@ -80,7 +80,7 @@ fn metrics(door: &Door) -> String {
     }
     door.metrics
         .connections
-        .set(i64::try_from(door.num_links()).unwrap_or(i64::MAX));
+        .set(i64::try_from(door.num_connections()).unwrap_or(i64::MAX));
     door.metrics
         .body_bytes
         .set(i64::try_from(door.body_bytes.get()).unwrap_or(i64::MAX));

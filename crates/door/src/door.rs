@@ -60,8 +60,18 @@ pub struct Door {
     pub log: Option<AccessLog>,
     routing: RefCell<Rc<Routing>>,
     links: RefCell<HashMap<u64, Rc<Link>>>,
+    seats: Cell<usize>,
     next_link: Cell<u64>,
     timers: RefCell<HashMap<String, AbortHandle>>,
+}
+
+/// One accepted connection, counted from before its task first runs.
+pub struct Seat(Rc<Door>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.seats.set(self.0.seats.get() - 1);
+    }
 }
 
 /// Takes one connection off the list when its task ends, whichever way.
@@ -105,6 +115,7 @@ impl Door {
             log,
             routing: RefCell::new(Rc::new(Routing::new(empty, BTreeMap::new()))),
             links: RefCell::default(),
+            seats: Cell::new(0),
             next_link: Cell::new(0),
             timers: RefCell::default(),
         }))
@@ -181,8 +192,15 @@ impl Door {
         }
     }
 
-    pub fn num_links(&self) -> usize {
-        self.links.borrow().len()
+    /// Counts a connection while the seat lives.
+    pub fn seat(self: &Rc<Self>) -> Seat {
+        self.seats.set(self.seats.get() + 1);
+        Seat(self.clone())
+    }
+
+    /// Client connections open now, admin ones too.
+    pub fn num_connections(&self) -> usize {
+        self.seats.get()
     }
 
     /// Wakes every connection, so that it sees a change of phase.

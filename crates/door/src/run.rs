@@ -203,7 +203,7 @@ async fn drain(door: &Rc<Door>, accepting: Vec<Accepting>) {
         }
     }
     door.phase.set(Phase::Closing);
-    while door.num_links() > 0 {
+    while door.num_connections() > 0 {
         // Again and again: a connection whose task has not run yet hears it the next time.
         door.wake_links();
         tokio::time::sleep(LOOK).await;

@@ -241,6 +241,8 @@ async fn exchange(
             return Some(Attempt::BodyOver);
         }
         match link.expired() {
+            // A client that owes its body is answered by the connection itself.
+            Some(Waiting::Body) => None,
             Some(waiting) => Some(Attempt::Late(waiting)),
             None => {
                 if link.waiting() == Waiting::Nothing {

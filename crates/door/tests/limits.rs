@@ -102,8 +102,8 @@ fn a_body_that_stands_still_is_a_408_and_frees_its_slot() {
 #[test]
 fn connections_beyond_the_limit_are_told_so() {
     let origin = Origin::start();
-    let door = Door::start(&with_limits(&origin, json!({"connections": 3})));
-    let held: Vec<Client> = (0..3).map(|_| door.connect()).collect();
+    let door = Door::start(&with_limits(&origin, json!({"connections": 4})));
+    let held: Vec<Client> = (0..4).map(|_| door.connect()).collect();
     let mut beyond = door.connect();
     let response = beyond.response();
     assert_eq!((response.status, response.field("retry-after")), (503, Some("1")));

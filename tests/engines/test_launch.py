@@ -110,6 +110,18 @@ def test_a_missing_engine_says_what_to_install(engine: str, tmp_path: Path) -> N
         launch_of(stage_of(engine), tmp_path, TCP)
 
 
+def test_an_engine_of_another_environment_is_found_on_the_stages_path(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    env = f'env = {{ PATH = "{programs}:/usr/bin" }}'
+    assert launch_of(stage_of("vllm", env), tmp_path).argv[0] == str(programs / "vllm")
+    (programs / "python3").write_text("#!/bin/sh\n")
+    (programs / "python3").chmod(0o755)
+    sglang = launch_of(stage_of("sglang", env), tmp_path, TCP)
+    assert sglang.argv[0] == str(programs / "python3")
+
+
 def test_a_model_folder_beside_the_app_is_given_by_its_path(programs: Path, tmp_path: Path) -> None:
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "a.safetensors").write_bytes(b"x")

@@ -136,9 +136,14 @@ def model_files(stage: Stage, directory: Path) -> tuple[Path, ...]:
     return tuple(sorted(p for p in path.rglob("*") if p.is_file()))
 
 
-def need_package(name: str, install: str) -> None:
-    if importlib.util.find_spec(name) is None:
-        raise InputError(f"the package {name!r} is not installed; {install}")
+def interpreter_with(package: str, env: Mapping[str, str], install: str) -> str:
+    """The Python that has `package`: the first on the stage's own PATH where it has one (what is
+    installed there is not looked into), else this one. Raises InputError."""
+    if "PATH" in env:
+        return program("python3", env, "install Python")
+    if importlib.util.find_spec(package) is None:
+        raise InputError(f"the package {package!r} is not installed; {install}")
+    return sys.executable
 
 
 def package_version(*names: str) -> str:
@@ -151,11 +156,17 @@ def package_version(*names: str) -> str:
     return "unknown"
 
 
-def program(name: str, install: str) -> str:
-    """The path of a program: beside this interpreter, else on PATH; InputError says how to
-    install it."""
+def program(name: str, env: Mapping[str, str], install: str) -> str:
+    """The path of a program: on the stage's own PATH where it has one, else beside this
+    interpreter, else on PATH. Raises InputError that says how to install it."""
     beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.is_file() else shutil.which(name)
+    if "PATH" in env:
+        found = shutil.which(name, path=env["PATH"])
+    else:
+        found = str(beside) if beside.is_file() else shutil.which(name)
     if found is None:
-        raise InputError(f"the program {name!r} is not installed; {install}")
+        raise InputError(
+            f"the program {name!r} is not installed; {install}, or give the stage"
+            ' env = { PATH = "…" } with its folder'
+        )
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -69,11 +68,12 @@ class Sglang(Engine):
         own += ["--served-model-name", self.models(stage)[0]]
         if not flag_value(stage.args, *LIMIT):
             own += [LIMIT[0], str(self.slots(stage))]
-        common.need_package("sglang", "install SGLang as its documentation says")
+        install = "install SGLang as its documentation says"
+        python = common.interpreter_with("sglang", env, install)
         model = common.local_model(stage, directory)
         return Launch(
             argv=(
-                *(sys.executable, "-m", "sglang.launch_server", "--model-path", model),
+                *(python, "-m", "sglang.launch_server", "--model-path", model),
                 *(*own, *stage.args),
             ),
             env=env,

@@ -68,7 +68,8 @@ class Trtllm(Engine):
             own += ["--served_model_name", stage.models[0]]
         if not flag_value(stage.args, *LIMIT):
             own += [LIMIT[0], str(self.slots(stage))]
-        program = common.program("trtllm-serve", "install TensorRT-LLM as its documentation says")
+        install = "install TensorRT-LLM as its documentation says"
+        program = common.program("trtllm-serve", env, install)
         return Launch(
             argv=(program, common.local_model(stage, directory), *own, *stage.args),
             env=env,

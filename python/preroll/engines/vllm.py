@@ -94,7 +94,7 @@ class Vllm(Engine):
         listen = ["--uds", at.socket] if at.socket else ["--host", at.host, "--port", str(at.port)]
         if not flag_value(stage.args, *LIMIT):
             listen += [LIMIT[0], str(self.slots(stage))]
-        program = common.program("vllm", "install vLLM as its documentation says")
+        program = common.program("vllm", env, "install vLLM as its documentation says")
         model = common.local_model(stage, directory)
         return Launch(
             argv=(

@@ -52,6 +52,15 @@ def test_concurrency_is_the_mean_between_two_ticks_and_arrivals_are_new_ones() -
     assert (seen.concurrency, seen.arrivals, seen.in_flight) == (3.0, 4, 1)
 
 
+def test_an_answer_that_is_late_does_not_look_like_more_demand() -> None:
+    """One request all the time; the second answer took 5 ms, the first 50 ms."""
+    stage = scaler()
+    stage.observe(state(in_flight=1, concurrency_ns=0), ONE, 100.05, QUIET, 100.0)
+    integral_ns = round(1.004e9)  # the state was taken at 100.0 and at 101.004
+    seen = stage.observe(state(in_flight=1, concurrency_ns=integral_ns), ONE, 101.005, QUIET, 101.0)
+    assert 0.99 < seen.concurrency <= 1.0
+
+
 def test_a_door_that_restarted_gives_no_negative_rate() -> None:
     stage = scaler()
     stage.observe(state(arrivals_total=1000, concurrency_ns=10**15), ONE, 100.0, QUIET)

@@ -183,7 +183,7 @@ def test_a_leftover_that_cannot_be_read_does_not_stop_serving(serve: Serve, what
     }[what]
     for suffix in ("-wal", "-shm"):  # they could mend the file that they belong to
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    path.write_bytes(b"\x00garbage{" * 100)
+    path.write_bytes(b"\x00garbage{" * 1000)
     service.start()
     assert service.chat()[0] == 200
     until(lambda: len(service.ready()) == 1, "one replica, whoever started it")

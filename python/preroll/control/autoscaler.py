@@ -38,14 +38,24 @@ class StageScaler:
         self._prewarm = Prewarm(self.parameters.prewarm)
 
     def observe(
-        self, state: Mapping[str, Any], counts: ReplicaCounts, now_s: float, wall_s: float
+        self,
+        state: Mapping[str, Any],
+        counts: ReplicaCounts,
+        now_s: float,
+        wall_s: float,
+        asked_s: float | None = None,
     ) -> Observation:
-        """One stage of the door's `GET /state` as the policy's view. `now_s` is monotonic."""
+        """One stage of the door's `GET /state` as the policy's view.
+
+        `asked_s` and `now_s`: monotonic times at which the state was asked for and had come. The
+        longest time that can lie between two states is taken for the one that does: an answer
+        that is late by a millisecond must not look like demand for one more replica.
+        """
         in_flight, queued = int(state["in_flight"]), int(state["queued"])
         arrivals = int(state["arrivals_total"])
         integral_s = float(state["concurrency_ns"]) / 1e9
         since = self._before
-        self._before = (now_s, arrivals, integral_s)
+        self._before = (now_s if asked_s is None else asked_s, arrivals, integral_s)
         concurrency, new = float(in_flight + queued), 0
         # A counter that fell means that the door restarted: this tick has no rate.
         if since and now_s > since[0] and arrivals >= since[1] and integral_s >= since[2]:

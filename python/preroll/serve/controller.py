@@ -210,10 +210,11 @@ class Controller:
         door = self.services.door
         while True:
             with suppress(UnavailableError):
+                asked_s = self.services.now_s()
                 state = await self.services.blocking(door.state)
                 for name, stage in self.stages.items():
                     if name in state:
-                        stage.scale(state[name], self.services.clock.wall_s())
+                        stage.scale(state[name], asked_s, self.services.clock.wall_s())
             await asyncio.sleep(TICK_S)
 
     def _build(self, version: int) -> dict[str, Any]:

@@ -130,9 +130,10 @@ class StageRunner:
         if not self.supervisor.live() and self.stage.scaling.max_replicas > 0:
             self.want(self.scaler.demand(1))
 
-    def scale(self, state: dict[str, Any], wall_s: float) -> None:
-        """One tick with the door's counters of this stage."""
-        observation = self.scaler.observe(state, self.counts(), self.services.now_s(), wall_s)
+    def scale(self, state: dict[str, Any], asked_s: float, wall_s: float) -> None:
+        """One tick with the door's counters of this stage, asked for at `asked_s`."""
+        now_s = self.services.now_s()
+        observation = self.scaler.observe(state, self.counts(), now_s, wall_s, asked_s)
         if observation.queued and not self.supervisor.live():
             self.demand(observation.queued)
         else:

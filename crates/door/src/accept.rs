@@ -163,6 +163,10 @@ fn poll(
             status: StatusCode::REQUEST_TIMEOUT,
             message: "the request body stood still for limits.body_timeout_ms",
         })),
+        // The relay was not asked, or it would have begun another wait: the client does not read.
+        Some(Waiting::Upstream | Waiting::Whole) if link.is_answering.get() => {
+            Poll::Ready(End::Silent)
+        }
         _ => Poll::Pending,
     }
 }

@@ -109,7 +109,12 @@ pub async fn answer(
 ) -> Response<OutBody> {
     match run(door, link, request, request_id).await {
         Ok(response) => response,
-        Err(stop) => stop.answer(link),
+        Err(stop) => {
+            if let Stop::Error { kind, .. } = &stop {
+                door.metrics.http_refused(kind);
+            }
+            stop.answer(link)
+        }
     }
 }
 
@@ -122,7 +127,7 @@ async fn run(
     let routing = door.routing();
     let (mut parts, body) = request.into_parts();
     if link.origin == Origin::Public {
-        authenticate(door, &routing, &parts.headers)?;
+        authenticate(&routing, &parts.headers)?;
     }
     if let Some(response) = models(link, &routing, parts.uri.path()) {
         return Ok(response);
@@ -158,12 +163,11 @@ async fn run(
     send::deliver(link, account, ask, outgoing).await
 }
 
-fn authenticate(door: &Door, routing: &Routing, headers: &HeaderMap) -> Result<(), Stop> {
+fn authenticate(routing: &Routing, headers: &HeaderMap) -> Result<(), Stop> {
     let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
     match routing.keys.check(given) {
         Ok(_) => Ok(()),
         Err(error) => {
-            door.metrics.http_refused("unauthorized");
             let status = StatusCode::UNAUTHORIZED;
             Err(Stop::error(
                 status,

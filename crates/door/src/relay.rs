@@ -46,6 +46,9 @@ impl Bounds {
     }
 }
 
+/// A client that does not read gets no longer than this to take what a broken stream ends with.
+const LAST_WORDS_NS: u64 = 5_000_000_000;
+
 enum State {
     Going,
     /// The error event was handed over at this count of flushes; the connection breaks when it has left.
@@ -167,7 +170,7 @@ impl Relay {
         message: &str,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.upstream = None;
-        self.link.wait_for(Waiting::Nothing, u64::MAX);
+        self.link.wait_for(Waiting::Upstream, now_ns() + LAST_WORDS_NS);
         let last_words = self.account.last_words(message);
         self.account.end(ending);
         // With a length announced, nothing can be added to what was promised.

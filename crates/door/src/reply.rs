@@ -10,7 +10,9 @@ use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use serde_json::{Value, json};
 
-use crate::io::link::Link;
+use crate::clock::now_ns;
+use crate::io::gate::IDLE_NS;
+use crate::io::link::{Link, Waiting};
 use crate::relay::Relay;
 use crate::wait::Refusal;
 
@@ -39,6 +41,10 @@ pub struct OutBody {
 impl Drop for OutBody {
     fn drop(&mut self) {
         self.link.response_done.set(true);
+        if self.link.waiting() == Waiting::Nothing {
+            // The end of the answer may wait for a client that does not read: not for ever.
+            self.link.wait_for(Waiting::Idle, now_ns() + IDLE_NS);
+        }
     }
 }
 

@@ -225,3 +225,21 @@ fn a_refused_connect_with_a_streamed_upload_is_tried_elsewhere() {
     server.answer("kept");
     assert_eq!(client.response().text(), "kept");
 }
+
+#[test]
+fn a_client_that_does_not_read_is_cut_at_the_idle_timeout() {
+    let origin = Origin::start();
+    let mut tables = tables(&[&origin]);
+    tables["stages"]["s"]["stream_idle_timeout_ms"] = json!(300);
+    let door = Door::start(&tables);
+    let mut client = door.connect();
+    client.post("/", "{}");
+    let mut server = origin.accept();
+    server.request();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+    let block = vec![b'x'; 1 << 16];
+    // Until the door closes the connection, which it does when the client has taken nothing for a while.
+    while std::io::Write::write_all(&mut server.stream, &block).is_ok() {}
+    door.await_in_flight(0);
+    drop(client);
+}

@@ -21,6 +21,8 @@ use crate::clock::now_ns;
 
 /// One read of the socket while a head is awaited; heads are mostly smaller.
 const READ_BYTES: usize = 16 << 10;
+/// What an upload must bring within `body_timeout_ms`: far below any codec's rate.
+const PROGRESS_BYTES: u64 = 16 << 10;
 /// A connection kept alive may be silent this long between requests.
 pub const IDLE_NS: u64 = 300_000_000_000;
 
@@ -274,8 +276,8 @@ impl Gate {
     fn count_body(&self, bytes: usize) {
         let before = self.link.bytes_in.get();
         self.link.bytes_in.set(before + bytes as u64);
-        // Progress counts by the KiB, or a byte a minute would hold a slot for ever.
-        let is_progress = (before + bytes as u64) >> 10 != before >> 10;
+        // Less than this within the time-out is no progress: a byte a minute would hold slot and memory for ever.
+        let is_progress = (before + bytes as u64) / PROGRESS_BYTES != before / PROGRESS_BYTES;
         if is_progress && self.link.waiting() == Waiting::Body {
             self.link.wait_for(Waiting::Nothing, u64::MAX);
         }

@@ -7,7 +7,7 @@ import json
 import socket
 import time
 
-from conftest import Lab, line_with, read, texts, until
+from backend_lab import Lab, line_with, read, texts
 
 from preroll.backends.base import Line, ProcessState, Stdio
 from preroll.backends.local import LocalBackend
@@ -57,14 +57,14 @@ def test_since_continues_where_a_reader_left_off(lab: Lab) -> None:
 
 def test_a_follower_sees_lines_as_they_come_and_ends_with_the_process(lab: Lab) -> None:
     async def body(backend: LocalBackend) -> None:
-        await backend.start(lab.shell("echo ready; read x < gate; echo bye", cwd=lab.root))
-        (await asyncio.create_subprocess_exec("mkfifo", str(lab.root / "gate"))).terminate
+        gate = lab.root / "gate"
+        code = "echo ready; while ! test -e gate; do sleep 0.01; done; echo bye"
+        await backend.start(lab.shell(code, cwd=lab.root))
         seen = []
         async for line in backend.lines("p", follow=True):
             seen.append(line.text)
-            if line.text == "ready":
-                (lab.root / "gate").exists() or await until((lab.root / "gate").exists)
-        assert seen[0] == "ready"
+            gate.touch()
+        assert seen == ["ready", "bye"]
 
     lab.run(body)
 

@@ -27,12 +27,14 @@ impl Groups {
     pub fn create(id: &str, memory_bytes: Option<u64>) -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let member = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let name = format!("preroll-{id}");
+        // Two applications may use the same id: the holder's pid tells their groups apart.
+        let name = format!("preroll-{id}-{}", std::process::id());
         let unified = unified(&mounts, &member);
-        let mut groups = Self {
-            unified: unified.as_ref().and_then(|h| make(h, &name).ok()),
-            ..Self::default()
-        };
+        let mut groups = Self::default();
+        if let Some(hierarchy) = &unified {
+            let parent = hierarchy.parent(memory_bytes.is_some());
+            groups.unified = make(&parent, &name).ok();
+        }
         groups.memory = match memory_bytes {
             None => "none: no limit asked for".to_owned(),
             Some(bytes) => groups.limit(memory_v1(&mounts, &member), &name, bytes),
@@ -51,7 +53,7 @@ impl Groups {
             let reason = reason.unwrap_or_else(|| "no writable control group".to_owned());
             return format!("none: {reason}");
         };
-        match make(&v1, name).and_then(|group| {
+        match make(&v1.parent(false), name).and_then(|group| {
             self.memory_v1 = Some(group.clone());
             limit_v1(&group, bytes)
         }) {
@@ -128,6 +130,12 @@ impl Groups {
     }
 }
 
+impl Drop for Groups {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
 fn limit_v2(group: &Path, bytes: u64) -> io::Result<()> {
     if !group.join("memory.max").exists() {
         // The parent must hand the controller down first; it may not where it has processes.
@@ -147,16 +155,32 @@ fn limit_v1(group: &Path, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the group below the own one, or below the root of the mount where that is not visible.
-fn make(hierarchy: &Hierarchy, name: &str) -> io::Result<PathBuf> {
-    let own = hierarchy
-        .mount
-        .join(hierarchy.own.strip_prefix("/").unwrap_or(&hierarchy.own));
-    let parent = if own.is_dir() {
-        own
-    } else {
-        hierarchy.mount.clone()
-    };
+impl Hierarchy {
+    /// Where the new group goes: below the own one, or below the root of the mount where the own
+    /// one is not visible. A v2 group with processes hands no controller down: then beside it.
+    fn parent(&self, needs_memory: bool) -> PathBuf {
+        let own = self
+            .mount
+            .join(self.own.strip_prefix("/").unwrap_or(&self.own));
+        let own = if own.is_dir() {
+            own
+        } else {
+            self.mount.clone()
+        };
+        let has_memory = |group: &Path| {
+            let listed = fs::read_to_string(group.join("cgroup.subtree_control"));
+            listed.is_ok_and(|text| text.split_ascii_whitespace().any(|one| one == "memory"))
+        };
+        match own.parent() {
+            Some(beside) if needs_memory && !has_memory(&own) && has_memory(beside) => {
+                beside.to_path_buf()
+            }
+            _ => own,
+        }
+    }
+}
+
+fn make(parent: &Path, name: &str) -> io::Result<PathBuf> {
     let group = parent.join(name);
     match fs::create_dir(&group) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -226,6 +250,30 @@ mod tests {
             (v2.mount, v2.own),
             ("/sys/fs/cgroup/unified".into(), "/c".into())
         );
+    }
+
+    #[test]
+    fn a_group_that_hands_no_memory_down_gets_a_sibling() {
+        let mount = tempfile::tempdir().unwrap();
+        let own = mount.path().join("user/app");
+        fs::create_dir_all(&own).unwrap();
+        let hierarchy = Hierarchy {
+            mount: mount.path().into(),
+            own: "/user/app".into(),
+        };
+        fs::write(own.join("cgroup.subtree_control"), "").unwrap();
+        fs::write(
+            mount.path().join("user/cgroup.subtree_control"),
+            "cpu memory\n",
+        )
+        .unwrap();
+        assert_eq!(hierarchy.parent(true), mount.path().join("user"));
+        assert_eq!(hierarchy.parent(false), own);
+        let hidden = Hierarchy {
+            own: "/elsewhere".into(),
+            ..hierarchy
+        };
+        assert_eq!(hidden.parent(false), mount.path());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 use crate::clock::{now_ns, start_ticks};
 use crate::launch::Launch;
@@ -12,11 +12,14 @@ use crate::listen::Sockets;
 use crate::ring::Stream;
 use crate::spec::{Spec, Stdio};
 use crate::status::Exit;
+use crate::tree;
 
 /// The marks by which what is left of a killed holder's tree is found: which holder, and where,
 /// for two applications may use the same id.
 const MARK: &str = "PREROLL_HOLDER";
 const MARK_DIR: &str = "PREROLL_HOLDER_DIR";
+/// Tells what a retired generation left from what the current one started.
+const MARK_GENERATION: &str = "PREROLL_GENERATION";
 /// More room than the default for a child that prints while the holder writes its log.
 const PIPE_BYTES: usize = 256 * 1024;
 
@@ -44,6 +47,20 @@ impl Generation {
     }
 }
 
+/// Ends what a generation left behind: processes that reparented to the holder with its mark.
+pub fn end_left_behind(holder: i32, number: u32) {
+    let mark = format!("{MARK_GENERATION}={number}");
+    for stat in tree::descendants(holder) {
+        let environment = std::fs::read(format!("/proc/{}/environ", stat.pid)).unwrap_or_default();
+        if environment
+            .split(|&byte| byte == 0)
+            .any(|entry| entry == mark.as_bytes())
+        {
+            tree::signal_one(stat, Signal::KILL);
+        }
+    }
+}
+
 /// What every generation of one holder is started with.
 pub struct Setting<'a> {
     pub spec: &'a Spec,
@@ -62,6 +79,7 @@ impl Setting<'_> {
         let mut env = program.env.clone();
         env.insert(MARK.to_owned(), self.spec.id.clone());
         env.insert(MARK_DIR.to_owned(), self.spec.dir.display().to_string());
+        env.insert(MARK_GENERATION.to_owned(), self.number.to_string());
         env.extend(self.sockets.environment());
         let launch = Launch {
             argv: &program.argv,

@@ -172,14 +172,15 @@ impl Holder {
         if self.generations.len() < 2 {
             return;
         }
-        if let Some(exit) = self.generations[1].exit {
-            let failed = self.generations.remove(1);
-            self.error = Some(format!("generation {} ended: {exit:?}", failed.number));
-            self.write_status();
-        } else if self.generations[0].exit.is_some() {
-            self.generations.remove(0);
-            self.write_status();
+        let Some(index) = self.generations.iter().rposition(|g| g.exit.is_some()) else {
+            return;
+        };
+        let ended = self.generations.remove(index);
+        if let (1, Some(exit)) = (index, ended.exit) {
+            self.error = Some(format!("generation {} ended: {exit:?}", ended.number));
         }
+        crate::generation::end_left_behind(own_pid(), ended.number);
+        self.write_status();
     }
 
     fn tree_ended(&mut self) {
@@ -344,6 +345,7 @@ impl Holder {
             return Err("two generations live already: retire the older one first".to_owned());
         }
         let env = env.unwrap_or_else(|| self.spec.env.clone());
+        crate::spec::check_program(&argv, &env)?;
         self.spawn(poll, Program { argv, env })?;
         self.write_status();
         self.generations
@@ -420,7 +422,6 @@ impl Holder {
     pub fn close(&mut self) {
         self.output.drain(now_ns());
         self.limiter.finish();
-        self.sockets.remove_files();
         // Whoever removed it first had the same in mind.
         let _ = std::fs::remove_file(&self.spec.socket);
     }

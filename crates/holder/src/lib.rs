@@ -21,6 +21,7 @@ mod split;
 mod status;
 mod tree;
 
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
@@ -44,7 +45,9 @@ pub fn main() -> ExitCode {
         [path] if !path.starts_with('-') => match run(Path::new(path)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("preroll-holder: {error}");
+                // In one write: whoever reads it gets all of it or nothing.
+                let line = format!("preroll-holder: {error}\n");
+                let _ = std::io::stderr().write_all(line.as_bytes());
                 ExitCode::from(2)
             }
         },
@@ -61,9 +64,9 @@ fn run(path: &Path) -> Result<(), String> {
     let signals = server::Signals::install().map_err(|error| format!("signals: {error}"))?;
     let own = rustix::process::getpid();
     rustix::process::set_child_subreaper(Some(own)).map_err(|e| format!("subreaper: {e}"))?;
+    let limiter = limits::Limiter::new(&spec)?;
     let sockets = listen::Sockets::bind(&spec.listen)?;
     let control = listen::bind_unix(&spec.socket).map_err(|error| format!("socket: {error}"))?;
-    let limiter = limits::Limiter::new(&spec)?;
     let holder = holder::Holder::new(spec, sockets, limiter);
     let server =
         server::Server::new(control, signals, holder).map_err(|error| format!("start: {error}"))?;

@@ -27,18 +27,21 @@ impl Sockets {
     pub fn bind(listen: &[spec::Listen]) -> Result<Self, String> {
         let first_free = FIRST_FD + i32::try_from(listen.len()).unwrap_or(i32::MAX);
         let reserved = reserve(first_free).map_err(|error| format!("listen: {error}"))?;
-        let (mut fds, mut files) = (Vec::new(), Vec::new());
-        for spec::Listen { name, address } in listen {
-            let bound = bind_one(address, &mut files);
-            fds.push(bound.map_err(|error| format!("listen {name}: {address}: {error}"))?);
-        }
         let names: Vec<&str> = listen.iter().map(|one| one.name.as_str()).collect();
-        Ok(Self {
+        let (fds, names, files) = (Vec::new(), names.join(":"), Vec::new());
+        let mut sockets = Self {
             fds,
-            names: names.join(":"),
+            names,
             files,
             _reserved: reserved,
-        })
+        };
+        for spec::Listen { name, address } in listen {
+            let bound = bind_one(address, &mut sockets.files);
+            sockets
+                .fds
+                .push(bound.map_err(|error| format!("listen {name}: {address}: {error}"))?);
+        }
+        Ok(sockets)
     }
 
     /// What the child's environment says of them; LISTEN_PID is added at the fork.
@@ -51,8 +54,10 @@ impl Sockets {
             ("LISTEN_FDNAMES".to_owned(), self.names.clone()),
         ]
     }
+}
 
-    pub fn remove_files(&self) {
+impl Drop for Sockets {
+    fn drop(&mut self) {
         for file in &self.files {
             // Whoever removed it first had the same in mind.
             let _ = std::fs::remove_file(file);
@@ -144,7 +149,7 @@ mod tests {
         let sockets = Sockets::bind(&[listen("tcp:127.0.0.1:0"), listen(&unix)]).unwrap();
         assert!(sockets.fds.iter().all(|fd| fd.as_raw_fd() >= FIRST_FD + 2));
         assert_eq!(sockets.environment()[1].1, "public:public");
-        sockets.remove_files();
+        drop(sockets);
         assert!(!dir.path().join("a.sock").exists());
     }
 

@@ -45,7 +45,7 @@ pub enum Next {
 
 /// Answers one request, or leaves the connection a job that will.
 pub fn handle(line: &[u8], conn: &mut Conn, holder: &mut Holder, poll: &mut Poll) -> Next {
-    let request = match serde_json::from_slice(line) {
+    let request = match crate::spec::parse(line) {
         Ok(request) => request,
         Err(error) => {
             conn.reply(&refusal(&format!("request: {error}")));
@@ -71,7 +71,7 @@ pub fn handle(line: &[u8], conn: &mut Conn, holder: &mut Holder, poll: &mut Poll
                 limit.unwrap_or(u64::MAX)
             };
             conn.job = Job::Lines(Cursor {
-                next: since.max(1),
+                next: since.saturating_add(1),
                 left,
                 follow,
                 dropped: 0,

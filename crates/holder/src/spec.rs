@@ -115,13 +115,45 @@ fn tail_lines() -> usize {
     1000
 }
 
+/// Reads JSON; the error names the key path.
+pub fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        let prefix = if path == "." {
+            String::new()
+        } else {
+            format!("{path}: ")
+        };
+        format!("{prefix}{}", error.into_inner())
+    })?;
+    reader.end().map_err(|error| error.to_string())?;
+    Ok(value)
+}
+
+/// Checks what execve could not take.
+pub fn check_program(argv: &[String], env: &BTreeMap<String, String>) -> Result<(), String> {
+    if argv.first().is_none_or(String::is_empty) {
+        return Err("argv is empty: it needs the program to run".to_owned());
+    }
+    let nul = |text: &String| text.contains('\0');
+    if argv.iter().any(nul) || env.iter().any(|(key, value)| nul(key) || nul(value)) {
+        return Err("argv or env has a NUL byte: no program can receive one".to_owned());
+    }
+    if let Some(key) = env.keys().find(|key| key.is_empty() || key.contains('=')) {
+        return Err(format!(
+            "env has the name {key:?}: a name is not empty and has no '='"
+        ));
+    }
+    Ok(())
+}
+
 impl Spec {
     /// Reads and checks a specification; the error is one line that names the key and the value.
     pub fn load(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        let spec: Self =
-            serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let spec: Self = parse(text.as_bytes()).map_err(|e| format!("{}: {e}", path.display()))?;
         spec.check()
             .map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(spec)
@@ -147,22 +179,7 @@ impl Spec {
     }
 
     fn check_process(&self) -> Result<(), String> {
-        if self.argv.first().is_none_or(String::is_empty) {
-            return Err("argv is empty: it needs the program to run".to_owned());
-        }
-        let nul = |text: &String| text.contains('\0');
-        if self.argv.iter().any(nul) || self.env.iter().any(|(k, v)| nul(k) || nul(v)) {
-            return Err("argv or env has a NUL byte: no program can receive one".to_owned());
-        }
-        if let Some(key) = self
-            .env
-            .keys()
-            .find(|key| key.is_empty() || key.contains('='))
-        {
-            return Err(format!(
-                "env has the name {key:?}: a name is not empty and has no '='"
-            ));
-        }
+        check_program(&self.argv, &self.env)?;
         let length = self.socket.as_os_str().len();
         if length > MAX_SOCKET_PATH {
             return Err(format!(

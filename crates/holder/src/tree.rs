@@ -92,7 +92,7 @@ pub fn signal_all(root: i32, signal: Signal) -> usize {
 }
 
 /// A pidfd and a second look make sure that a pid used anew is not hit.
-fn signal_one(stat: Stat, signal: Signal) {
+pub fn signal_one(stat: Stat, signal: Signal) {
     let Some(pid) = Pid::from_raw(stat.pid) else {
         return;
     };

@@ -19,7 +19,6 @@ from preroll.errors import InputError, UnavailableError
 PROGRAM = "preroll-holder"
 START_TIMEOUT_S = 30.0
 """A holder is up in milliseconds; on a machine that swaps it may take its time."""
-MAX_COMPLAINT_BYTES = 65536
 
 
 def find_program() -> Path:
@@ -159,6 +158,6 @@ async def _read_to_end(file: int) -> bytes:
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     try:
         async with asyncio.timeout(START_TIMEOUT_S):
-            return await reader.read(MAX_COMPLAINT_BYTES)
+            return await reader.read()
     finally:
         transport.close()

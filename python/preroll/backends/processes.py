@@ -111,9 +111,17 @@ def end_tree(tree: Tree, timeout_s: float = KILL_TIMEOUT_S) -> int:
         killed |= {facts.pid for facts in members if _kill(facts)}
         time.sleep(0.002)
     for group in tree.groups:
+        _remove_group(group, deadline)
+    return len(killed)
+
+
+def _remove_group(group: Path, deadline: float) -> None:
+    """A group stays busy for a moment after its last process has ended."""
+    while group.exists() and time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             group.rmdir()
-    return len(killed)
+            return
+        time.sleep(0.002)
 
 
 def _kill(facts: ProcessFacts) -> bool:

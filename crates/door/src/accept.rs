@@ -103,8 +103,10 @@ type Server = http1::Connection<TokioIo<Gate>, Requests>;
 
 /// Why a connection's service is over.
 enum End {
-    /// hyper is done: closed, broken, or (with a tunnel waiting) switched to another protocol.
+    /// hyper is done: closed, or (with a tunnel waiting) switched to another protocol.
     Done,
+    /// The client left, or an answer could not be finished.
+    Broken,
     Rejected(Reject),
     Silent,
 }
@@ -149,8 +151,8 @@ fn poll(
     if let Some(reject) = link.reject.borrow_mut().take() {
         return Poll::Ready(End::Rejected(reject));
     }
-    if polled.is_ready() {
-        return Poll::Ready(End::Done);
+    if let Poll::Ready(done) = polled {
+        return Poll::Ready(if done.is_ok() { End::Done } else { End::Broken });
     }
     match link.expired() {
         Some(Waiting::Idle) => Poll::Ready(End::Silent),
@@ -191,6 +193,8 @@ async fn finish(link: Rc<Link>, server: Server, end: End) {
             linger(&mut sock).await;
         }
         End::Done if !link.request_done.get() && is_answering => linger(&mut sock).await,
+        // TLS says that the end is the end; a broken answer must not look like one.
+        End::Done if sock.is_tls() => drop(tokio::time::timeout(LINGER, sock.shutdown()).await),
         _ => {}
     }
 }

@@ -61,6 +61,11 @@ impl SharedSock {
         SharedSock(Rc::new(RefCell::new(sock)))
     }
 
+    /// Whether its end is told by a message of its own.
+    pub fn is_tls(&self) -> bool {
+        matches!(*self.0.borrow(), Sock::Tls(_))
+    }
+
     /// As [`Sock::is_peer_gone`].
     pub fn is_peer_gone(&self) -> bool {
         self.0.borrow().is_peer_gone()

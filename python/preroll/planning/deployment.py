@@ -31,6 +31,7 @@ class Deployment:
 
     def __post_init__(self) -> None:
         whole("devices", self.num_devices, 1, 1024)
+        whole("ep", self.ep, 1, self.num_devices)
         kv.dtype_bytes(self.kv_dtype)
         if self.engine not in ENGINES:
             raise InputError(f"--engine is {self.engine!r}; allowed: {', '.join(ENGINES)}")

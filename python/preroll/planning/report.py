@@ -92,9 +92,10 @@ def _wrapped(text: str) -> list[str]:
 
 def _line(line: Line) -> list[str]:
     shown = f"{line.label:<34} {line.text}"
+    rows = textwrap.wrap(shown, WIDTH, initial_indent="   ", subsequent_indent=" " * 38)
     if line.measured is not None:
-        shown += f"   measured here: {measured_text(line.measured)}"
-    return textwrap.wrap(shown, WIDTH, initial_indent="   ", subsequent_indent=" " * 38)
+        rows.append(f"{'':38}measured here: {measured_text(line.measured)}")
+    return rows
 
 
 def measured_text(m: Measurement) -> str:

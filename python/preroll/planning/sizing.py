@@ -13,8 +13,8 @@ from preroll.planning.calibration import Estimate, Point, speed_model
 from preroll.planning.formulas import kv, queueing, start
 from preroll.planning.inputs import Ask
 
-LARGEST_BATCH = 1024
-"""No engine's default limit is above this."""
+LARGEST_BATCH = 512
+"""The largest measured batch: nothing is claimed beyond it."""
 WAIT_SHARE = 0.1
 """Without a TTFT target the p95 wait is bounded to this share of the service time."""
 

@@ -1,0 +1,259 @@
+"""`preroll plan` as a user meets it: the page, the JSON, the app file, errors in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preroll import measurements
+from preroll.cli import plan as command
+from preroll.cli.main import run
+from preroll.config import load_app
+from preroll.core import Fingerprint, Measurement
+from preroll.errors import InputError
+from preroll.planning import probe
+
+KNOWN = ["--model", "Llama-3.1-70B", "--on", "8xH100"]
+TRAFFIC = ["--traffic", "rate=6/s,in=500,out=200", "--slo", "ttft=800ms,itl=40ms"]
+PARTS = [
+    *("start_bill", "transfer", "cold_starts", "spike", "utilisation", "kv", "speed"),
+    *("determinism", "tail"),
+]
+
+
+def plan_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert run(["plan", *arguments, "--json"]) == 0
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def line(result: dict[str, Any], part: str, label: str) -> dict[str, Any]:
+    lines = next(p["lines"] for p in result["parts"] if p["key"] == part)
+    found: dict[str, Any] = next(x for x in lines if x["label"].startswith(label))
+    return found
+
+
+def conclusion(result: dict[str, Any], label: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(x for x in result["conclusions"] if x["label"] == label)
+    return found
+
+
+def test_nine_parts_each_with_formula_inputs_result_and_validity(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = plan_json(capsys, *KNOWN, *TRAFFIC, "--price", "2.5")
+    assert [p["key"] for p in result["parts"]] == PARTS
+    for part in result["parts"]:
+        assert part["formula"] and part["inputs"] and part["validity"] and part["lines"]
+    assert line(result, "start_bill", "new node")["value"] == pytest.approx(420, rel=0.01)
+    assert line(result, "kv", "per token")["value"] == 327_680
+    assert line(result, "kv", "sessions of 131,072")["value"] == 9
+    assert line(result, "tail", "20 call")["value"] == pytest.approx(0.18, abs=0.005)
+    assert conclusion(result, "cost")["value"] == pytest.approx(
+        2.5 * 8 * conclusion(result, "replicas")["value"]
+    )
+    speed = line(result, "speed", "batch 64")
+    assert speed["low"] < speed["value"] < speed["high"]
+
+
+def test_the_page_fits_a_hundred_columns_and_numbers_its_parts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["plan", *KNOWN, *TRAFFIC]) == 0
+    page = capsys.readouterr().out
+    assert max(map(len, page.splitlines())) <= 100
+    assert [f"\n{n}. " in page for n in range(1, 10)] == [True] * 9
+    assert "POISSON, assumed" in page
+
+
+def test_the_app_file_is_accepted_and_carries_the_limits(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    result = plan_json(capsys, *KNOWN, *TRAFFIC, "--stage", "chat")
+    path = tmp_path / "app.toml"
+    path.write_text(result["app_file"])
+    stage = load_app(path).stages["chat"]
+    assert stage.max_concurrency == conclusion(result, "max_concurrency")["value"]
+    assert stage.slo_table.itl_p95_s == pytest.approx(0.04)
+    assert stage.scale is not None
+    assert stage.scale.min_replicas == conclusion(result, "replicas")["value"]
+    assert stage.gpus == 8
+
+
+def quiet_log(folder: Path) -> Path:
+    """Two bursts an hour for two days: gaps of 25 minutes that no rate shows."""
+    times = [1800 * k + 20 * i for k in range(96) for i in range(4)]
+    path = folder / "access.jsonl"
+    path.write_text("".join(json.dumps({"t_ns": t * 10**9}) + "\n" for t in times))
+    return path
+
+
+def test_cold_starts_come_from_the_users_own_gaps(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = str(quiet_log(tmp_path))
+    result = plan_json(capsys, "--model", "Llama-3.1-8B", "--on", "1xH100", "--access-log", log)
+    part = next(p for p in result["parts"] if p["key"] == "cold_starts")
+    assert "your own gaps" in part["title"]
+    ten_minutes = line(result, "cold_starts", "T = 10.0 min")
+    assert ten_minutes["value"] == pytest.approx(95 / 383, abs=0.001)
+    best = line(result, "cold_starts", "cheapest")["value"]
+    assert 0 <= best < 60  # the gaps in a burst are below 20 s, those between above 28 min
+    assert "min = 0" in result["app_file"]
+
+
+def test_a_busy_trace_is_never_put_to_sleep(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "busy.csv"
+    path.write_text("t\n" + "".join(f"{i * 0.1:.1f}\n" for i in range(600)))
+    result = plan_json(capsys, "--model", "Llama-3.1-8B", "--on", "1xH100", "--traffic", str(path))
+    assert "never goes cold" in line(result, "cold_starts", "no idle gap")["text"]
+    assert "min = 0" not in result["app_file"]
+
+
+def test_a_measured_start_stands_beside_the_model_and_is_used(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fingerprint = Fingerprint("H100", "1", "vllm", "1", (), "x")
+    entry = Measurement(
+        "chat",
+        "start",
+        41.5,
+        "s",
+        40.0,
+        43.0,
+        (41.0, 42.0),
+        "2026-11-28T10:00:00+00:00",
+        fingerprint,
+    )
+    measurements.write(tmp_path / "app.measured.toml", [entry])
+    arguments = [*KNOWN, *TRAFFIC, "--stage", "chat", "--measured", str(tmp_path / "app.toml")]
+    result = plan_json(capsys, *arguments)
+    beside = line(result, "start_bill", "local weights")["measured"]
+    assert (beside["value"], beside["samples"]) == (41.5, 2)
+    assert conclusion(result, "idle time-out")["value"] == 41.5
+    assert 'idle_timeout = "42s"' in result["app_file"]
+    assert run(["plan", *arguments]) == 0
+    assert "measured here: 41.5 s (40–43, 2 samples, 2026-11-28)" in capsys.readouterr().out
+
+
+def test_a_long_start_and_a_short_client_time_out_are_called_metastable(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = [*KNOWN, "--traffic", "rate=10/s,in=500,out=200", "--slo", "itl=40ms"]
+    arguments += ["--preparedness", "new_node", "--client-timeout", "10s", "--retries", "3"]
+    result = plan_json(capsys, *arguments)
+    served = line(result, "spike", "abandoned work served")
+    assert "METASTABLE" in served["text"]
+    assert served["value"] is None
+    assert line(result, "spike", "abandoned work dropped")["value"] is not None
+
+
+def test_a_stricter_speed_target_lowers_the_batch_limit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    limits = [
+        conclusion(plan_json(capsys, *KNOWN, "--slo", f"itl={ms}ms"), "max_concurrency")["value"]
+        for ms in (100, 40, 25)
+    ]
+    assert limits[0] > limits[1] > limits[2] >= 1
+
+
+def test_an_unreachable_first_token_target_is_said_aloud(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = plan_json(capsys, *KNOWN, "--slo", "ttft=1ms")
+    assert "no number of replicas meets it" in result["warnings"][0]
+
+
+WRONG = [
+    (["--model", "Nope-9B", "--on", "8xH100"], "neither a folder"),
+    (["--model", "Llama-3.1-70B", "--on", "8xH101"], "devices: a100"),
+    (["--model", "Llama-3.1-70B", "--on", "0xH100"], "1 to 8"),
+    (["--model", "Llama-3.1-70B", "--on", "900xH100"], "1 to 8"),
+    (["--model", "Llama-3.1-70B", "--on", "1xH100"], "does not fit"),
+    (["--model", "Llama-3.1-70B"], "--model and --on"),
+    ([*KNOWN, "--traffic", "rate=6"], "a rate needs its unit"),
+    ([*KNOWN, "--traffic", "rate=-6/s"], "traffic rate"),
+    ([*KNOWN, "--traffic", "rate=nan/s"], "a rate needs its unit"),
+    ([*KNOWN, "--traffic", "speed=6/s"], "allowed: rate"),
+    ([*KNOWN, "--traffic", "rate=6/s,rate=7/s"], "twice"),
+    ([*KNOWN, "--traffic", "in=1e30"], "traffic in"),
+    ([*KNOWN, "--traffic", "no-such-file"], "cannot be read"),
+    ([*KNOWN, "--slo", "ttft=800"], "ms"),
+    ([*KNOWN, "--slo", "itl=1ms"], "not reached even by one stream"),
+    ([*KNOWN, "--engine", "magic"], "allowed: vllm"),
+    ([*KNOWN, "--dtype", "fp3"], "allowed: bf16"),
+    ([*KNOWN, "--kv-dtype", "fp3"], "known: fp32"),
+    ([*KNOWN, "--client-timeout", "soon"], "--client-timeout"),
+    ([*KNOWN, "--retries", "-1"], "retries"),
+    ([*KNOWN, "--calls", "0"], "calls"),
+    ([*KNOWN, "--price", "0"], "price"),
+    ([*KNOWN, "--spike", "nan"], "spike"),
+    ([*KNOWN, "--ep", "0"], "ep"),
+    ([*KNOWN, "--measured", "no-such.toml"], "does not exist"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), WRONG, ids=lambda v: str(v)[-30:])
+def test_a_wrong_input_is_one_line_that_says_what_is_allowed(
+    arguments: list[str], named: str
+) -> None:
+    with pytest.raises(InputError) as raised:
+        run(["plan", *arguments])
+    message = str(raised.value)
+    assert named in message
+    assert len(message.splitlines()) == 1
+
+
+def test_a_folder_is_read_with_its_files_sizes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": 576,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "intermediate_size": 1536,
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes(b"0" * 2_000_000)
+    result = plan_json(capsys, "--model", str(tmp_path), "--on", "L4")
+    assert "2 MB" in result["header"]
+    assert f'model = "{tmp_path}"' in result["app_file"]
+
+
+def test_a_damaged_config_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", ')
+    with pytest.raises(InputError, match="no readable JSON"):
+        run(["plan", "--model", str(tmp_path), "--on", "L4"])
+    with pytest.raises(InputError, match=r"no config\.json"):
+        run(["plan", "--model", str(tmp_path.parent), "--on", "L4"])
+
+
+def test_list_names_models_and_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--list"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("Llama-3.1-70B", "Whisper-tiny", "mi300x", "rtx-pro-6000", "b200", "l40s"):
+        assert name in shown
+
+
+def test_this_machine_can_be_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(probe, "BLOCK", 8 << 20)
+    monkeypatch.setattr(probe, "ROWS", 512)
+    monkeypatch.setattr(probe, "COLUMNS", 512)
+    assert run(["plan", "--measure-here", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["copy_bytes_s"] > 1e7
+    assert found["gemv_bytes_s"] is None or found["gemv_bytes_s"] > 1e6
+    assert command.main(["--measure-here"]) == 0
+    assert "memory copy" in capsys.readouterr().out

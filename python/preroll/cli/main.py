@@ -32,6 +32,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("Explain", "why", "preroll.cli.why", "one request's life, by its x-request-id"),
     Command("Explain", "starts", "preroll.cli.starts", "what starts took; --run N measures them"),
     Command("Measure", "load", "preroll.cli.load", "load a server, and say what the numbers mean"),
+    Command("Measure", "cliff", "preroll.cli.cliff", "find where a server stops keeping its SLO"),
     Command(
         "State", "weights", "preroll.cli.weights", "what precision a weights file really holds"
     ),

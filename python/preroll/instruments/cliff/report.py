@@ -1,0 +1,97 @@
+"""A cliff as text, as a page with its plot, and as the Measurement that limits are set by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+
+from preroll.core import Fingerprint, Measurement
+from preroll.errors import RefusedError
+from preroll.instruments.cliff.levels import Threshold
+from preroll.instruments.cliff.search import MATERIAL, Cliff
+from preroll.instruments.load.page import STYLE, Frame, Point
+
+KIND = "cliff"
+
+
+def text(cliff: Cliff, title: str, notes: Sequence[str] = ()) -> str:
+    lines = [f"# {title}", "", "| failures | first reached at | 95 % interval |", "|---|---|---|"]
+    lines += [_row(t) for t in cliff.thresholds]
+    recovery = "unresolved" if cliff.recovery is None else f"{cliff.recovery} in flight"
+    lines += ["", f"- baseline: {cliff.baseline:.1%} of requests fail alone"]
+    lines.append(f"- recovery, load going down without a pause: {recovery}")
+    if cliff.first_failure is not None:
+        lines.append(f"- the literal first failure was seen at {cliff.first_failure} in flight")
+    limit = "none: unresolved" if cliff.limit is None else str(cliff.limit)
+    lines.append(f"- max_concurrency: {limit} (lower of material and recovery, × {cliff.margin:g})")
+    lines.append(f"- {cliff.requests} requests; {cliff.ended}")
+    lines += [f"- {note}" for note in notes]
+    return "\n".join(lines) + "\n"
+
+
+def _row(t: Threshold) -> str:
+    level = f"unresolved: {t.reason}" if t.level is None else str(t.level)
+    low, high = ("?" if bound is None else str(bound) for bound in (t.low, t.high))
+    return f"| {t.name} (≥ {t.share:.1%}) | {level} | [{low}, {high}] |"
+
+
+def page(cliff: Cliff, title: str, depth: Mapping[int, float], notes: Sequence[str] = ()) -> str:
+    head = f"<meta charset='utf-8'><title>{escape(title)}</title><style>{STYLE}</style>"
+    body = plot(cliff, depth) + f"<pre>{escape(text(cliff, title, notes))}</pre>"
+    return f"<!doctype html><html lang='en'><head>{head}</head><body>{body}</body></html>\n"
+
+
+def plot(cliff: Cliff, depth: Mapping[int, float]) -> str:
+    """Share of failures going up (blue) and down (orange), and the queue's depth (grey, own scale).
+
+    Utilisation is left out on purpose: it is high long before the cliff and says nothing of it.
+    """
+    up = [(float(level), share * 100) for level, share, _ in cliff.up]
+    down = sorted({(float(level), share * 100) for level, share, _ in cliff.down})
+    deepest = max(depth.values(), default=0.0)
+    queue = [(float(n), 100 * d / deepest) for n, d in sorted(depth.items())] if deepest else []
+    frame = Frame([*up, *down, (1.0, 100.0)])
+    inner = (
+        _line(frame, queue, "#bbb") + _line(frame, up, "#1565c0") + _line(frame, down, "#ef6c00")
+    )
+    for t in cliff.thresholds:
+        if t.level is not None and t.level <= frame.max_x:
+            x, y = frame.place((float(t.level), t.share * 100))
+            inner += f"<circle cx='{x:.1f}' cy='{y:.1f}' r='4' fill='none' stroke='#c62828'/>"
+    scale = f"; grey: queue depth, up to {deepest:.0f}" if deepest else ""
+    return frame.svg(f"failures % over requests in flight; blue up, orange down{scale}", inner)
+
+
+def _line(frame: Frame, points: Sequence[Point], colour: str) -> str:
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(frame.place, points))
+    return f"<polyline points='{path}' fill='none' stroke='{colour}' stroke-width='2'/>"
+
+
+def measurement(cliff: Cliff, stage: str, fingerprint: Fingerprint, now: datetime) -> Measurement:
+    """The entry that `max_concurrency = "measured"` reads: requests in flight per replica.
+
+    Raises RefusedError when the cliff is unresolved.
+    """
+    limit, material = cliff.limit, cliff.threshold(MATERIAL)
+    if limit is None:
+        raise RefusedError(
+            f"cliff of {stage}: unresolved ({cliff.ended}; {material.reason or 'no recovery'}); "
+            "no limit is written; give it more requests or time"
+        )
+    extra = {
+        f"{t.name.replace(' ', '_')}_level": float(t.level) for t in cliff.thresholds if t.level
+    }
+    extra |= {"recovery_level": float(cliff.recovery or 0), "requests": float(cliff.requests)}
+    return Measurement(
+        stage=stage,
+        kind=KIND,
+        value=float(limit),
+        unit="requests",
+        low=None if material.low is None else float(material.low),
+        high=None if material.high is None else float(material.high),
+        samples=tuple(round(share, 6) for _, share, _ in cliff.up),
+        date=now.astimezone(UTC).isoformat(timespec="seconds"),
+        fingerprint=fingerprint,
+        extra=extra,
+    )

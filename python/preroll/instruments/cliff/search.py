@@ -1,0 +1,250 @@
+"""The search for the thresholds: gallop, bisect, recover. Whoever sends the load is behind `Probe`.
+
+One executor sends real requests (live.py), another is a queue on a simulated clock (simulated.py).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from preroll.instruments.cliff.levels import Pool, Threshold
+from preroll.instruments.statistics import share_interval
+
+EXCEEDS, MATERIAL, COLLAPSE = "exceeds baseline", "material", "collapse"
+
+
+class Probe(Protocol):
+    """Keeps `level` requests in flight and tells how they ended."""
+
+    def measure(self, level: int, count: int, *, drain: bool) -> list[bool]:
+        """The outcomes (True is a failure) of `count` requests in the order in which they ended,
+        after the level has settled. `drain`: everything before it has ended first."""
+
+    def spent(self) -> int:
+        """All requests so far, those of settling included."""
+
+
+class ExhaustedError(Exception):
+    """The budget is used up or too much has failed; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Shares are of failures above the baseline; counts are requests.
+
+    `cycles`: requests per look at a level, in multiples of the level (a queue forgets about once
+    per cycle); `max_cycles`: when a level is left undecided. `resolution`: the width of the last
+    bracket over its level.
+    """
+
+    exceeds: float = 0.01
+    material: float = 0.05
+    collapse: float = 0.50
+    min_count: int = 60
+    cycles: int = 10
+    max_cycles: int = 60
+    resolution: float = 0.03
+    max_level: int = 1024
+    max_requests: int = 100_000
+    max_seconds: float = 3600.0
+    max_failures: int | None = None
+    margin: float = 0.9
+    recovery_step: float = 0.8
+    recovery_refinements: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cliff:
+    """What was found. `recovery`: the highest level that is good again on the way down."""
+
+    baseline: float
+    thresholds: tuple[Threshold, ...]
+    recovery: int | None
+    up: tuple[tuple[int, float, int], ...]
+    down: tuple[tuple[int, float, int], ...]
+    first_failure: int | None
+    requests: int
+    ended: str
+    margin: float
+    is_door: bool = False
+
+    def threshold(self, name: str) -> Threshold:
+        return next(t for t in self.thresholds if t.name == name)
+
+    @property
+    def limit(self) -> int | None:
+        """min(lower bound of material, recovery) × margin; None while either is unresolved, and
+        never for a door: its queue was measured, not the server."""
+        if self.is_door:
+            return None
+        material = self.threshold(MATERIAL)
+        if material.low is None or self.recovery is None:
+            return None
+        return max(1, math.floor(min(material.low, self.recovery) * self.margin))
+
+
+@dataclass
+class Search:
+    """One search; `say` gets a line whenever something was learned."""
+
+    probe: Probe
+    settings: Settings = field(default_factory=Settings)
+    say: Callable[[str], None] = lambda line: None
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.pool = Pool()
+        self.down: list[tuple[int, float, int]] = []
+        self.baseline = 0.0
+        self.first_failure: int | None = None
+        self._start = self.clock()
+        self._failures = 0
+
+    def run(self) -> Cliff:
+        """Finds what the budget allows; what it does not allow is unresolved, not guessed."""
+        ended, recovery = "complete", None
+        try:
+            self._look(1, max(self.settings.min_count, 100))
+            self.baseline = self.pool.share(1)
+            self._gallop()
+            for name in (COLLAPSE, MATERIAL, EXCEEDS):
+                self._bisect(self.share_of(name))
+            recovery = self._recover()
+        except ExhaustedError as error:
+            ended = str(error)
+        return self._cliff(ended, recovery)
+
+    def share_of(self, name: str) -> float:
+        s = self.settings
+        if name == COLLAPSE:
+            return max(s.collapse, self.baseline + s.material)
+        return self.baseline + (s.material if name == MATERIAL else s.exceeds)
+
+    def _cliff(self, ended: str, recovery: int | None) -> Cliff:
+        names = (EXCEEDS, MATERIAL, COLLAPSE)
+        up = tuple((n, self.pool.share(n), self.pool.count(n)) for n in self.pool.levels())
+        return Cliff(
+            baseline=self.baseline,
+            thresholds=tuple(self.pool.threshold(n, self.share_of(n)) for n in names)
+            if self.pool.levels()
+            else tuple(Threshold(n, 0.0, None, None, None, ended) for n in names),
+            recovery=recovery,
+            up=up,
+            down=tuple(self.down),
+            first_failure=self.first_failure,
+            requests=self.probe.spent(),
+            ended=ended,
+            margin=self.settings.margin,
+        )
+
+    def _measure(self, level: int, count: int, drain: bool) -> list[bool]:
+        s = self.settings
+        if self.probe.spent() + count > s.max_requests:
+            raise ExhaustedError(f"the budget of {s.max_requests} requests is used up")
+        if self.clock() - self._start > s.max_seconds:
+            raise ExhaustedError(f"the budget of {s.max_seconds:g} s is used up")
+        outcomes = self.probe.measure(level, count, drain=drain)
+        self._failures += sum(outcomes)
+        if s.max_failures is not None and self._failures > s.max_failures:
+            raise ExhaustedError(f"more than {s.max_failures} requests have failed")
+        return outcomes
+
+    def _look(self, level: int, count: int) -> None:
+        outcomes = self._measure(level, count, drain=True)
+        if any(outcomes) and (self.first_failure is None or level < self.first_failure):
+            self.first_failure = level
+        self.pool.add(level, outcomes)
+        low, high = self.pool.bounds(level)
+        share, total = self.pool.share(level), self.pool.count(level)
+        self.say(f"{level} in flight: {share:.1%} fail [{low:.1%}, {high:.1%}] of {total}")
+
+    def _first_count(self, level: int) -> int:
+        return max(self.settings.min_count, self.settings.cycles * level)
+
+    def _gallop(self) -> None:
+        """Doubles the level until it has collapsed; a quarter of a look is enough for the alarm."""
+        level = 2
+        while level <= self.settings.max_level:
+            count = self._first_count(level)
+            self._look(level, max(20, count // 4))
+            if self._is_alarm(level):
+                return
+            level *= 2
+        raise ExhaustedError(f"no collapse up to {self.settings.max_level} in flight")
+
+    def _is_alarm(self, level: int) -> bool:
+        outcomes = self.pool.outcomes[level]
+        found = share_interval(sum(outcomes), len(outcomes))
+        return found.low >= self.share_of(COLLAPSE) or (
+            found.value >= self.share_of(COLLAPSE) and found.low >= self.share_of(MATERIAL)
+        )
+
+    def _bracket(self, share: float) -> tuple[int, int] | None:
+        """The highest level below `share` and the lowest one not below, by the monotone fit."""
+        fit = self.pool.fit()
+        below = [level for level, value in fit if value < share]
+        above = [level for level, value in fit if value >= share]
+        if not above:
+            return None
+        return (max(below) if below else 0), min(above)
+
+    def _bisect(self, share: float) -> None:
+        while True:
+            bracket = self._bracket(share)
+            if bracket is None:
+                return
+            low, high = bracket
+            # Both ends are made sure of first: a wrong end would hide the threshold for good.
+            if any(self._sharpen(level, share) for level in (low, high) if level):
+                continue
+            if high - low <= max(1, self.settings.resolution * high):
+                return
+            middle = (low + high) // 2 if high < 2 * low else round(math.sqrt(max(1, low) * high))
+            self._look(min(max(middle, low + 1), high - 1), self._first_count(middle))
+
+    def _sharpen(self, level: int, share: float) -> bool:
+        """Looks again at a level that cannot be told from `share`; False: told, or given up."""
+        most = max(self.settings.min_count, self.settings.max_cycles * level)
+        if self.pool.side(level, share) != 0 or self.pool.count(level) >= most:
+            return False
+        self._look(level, self._first_count(level))
+        return True
+
+    def _recover(self) -> int | None:
+        """From collapse downwards with the load on; refined by falling again to a level between."""
+        collapse = self.pool.threshold(COLLAPSE, self.share_of(COLLAPSE)).level
+        if collapse is None:
+            return None
+        # Beyond the threshold: what recovers slowly must have been fully down first.
+        top = max(collapse + 1, math.ceil(collapse * 1.5))
+        bad, good = top, 0
+        level = top
+        while level >= 1 and not good:
+            self._down(top, drain=True) if level == top else None
+            if level != top and not self._down(level):
+                good = level
+            elif level != top:
+                bad = level
+            level = min(level - 1, math.floor(level * self.settings.recovery_step))
+        for _ in range(self.settings.recovery_refinements if good else 0):
+            if bad - good <= max(1, self.settings.resolution * bad):
+                break
+            self._down(top, drain=True)
+            middle = (good + bad) // 2
+            if self._down(middle):
+                bad = middle
+            else:
+                good = middle
+        return good or None
+
+    def _down(self, level: int, drain: bool = False) -> bool:
+        """Whether the level still fails materially, reached without letting anything drain."""
+        outcomes = self._measure(level, self._first_count(level) // 2 + 20, drain=drain)
+        share = sum(outcomes) / len(outcomes)
+        self.down.append((level, share, len(outcomes)))
+        self.say(f"down to {level} in flight: {share:.1%} fail of {len(outcomes)}")
+        return share >= self.share_of(MATERIAL)

@@ -263,10 +263,19 @@ impl Engine {
                     for _ in 0..self.workload.new_users(0.0) {
                         self.start_run(now_ns());
                     }
+                    self.say_drained();
                 }
                 Command::Stop => (self.stopping, self.reason) = (true, "stopped"),
                 Command::Abort => (self.aborting, self.reason) = (true, "interrupted"),
             }
+        }
+    }
+
+    /// At level zero the controlling process is told when the last answer has come.
+    pub(super) fn say_drained(&mut self) {
+        if self.workload.is_drained() && self.in_flight == 0 && self.waiting.len() == 0 {
+            let line = serde_json::json!({"type": "drained", "tag": self.workload.tag});
+            self.note(|engine| engine.output.record(&line));
         }
     }
 

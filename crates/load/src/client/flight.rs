@@ -216,6 +216,7 @@ impl Engine {
         let mut record = exchange.record;
         self.write(&mut record);
         self.after_call(&job, failed);
+        self.say_drained();
     }
 
     fn write(&mut self, record: &mut Record) {

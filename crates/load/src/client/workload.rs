@@ -98,6 +98,11 @@ impl Workload {
         }
     }
 
+    /// Whether the level is zero: nothing is meant to run.
+    pub fn is_drained(&self) -> bool {
+        matches!(self.source, Source::Users { target: 0, .. })
+    }
+
     /// How many users have yet to start, `elapsed_s` after the start; they count as started.
     pub fn new_users(&mut self, elapsed_s: f64) -> usize {
         let Source::Users {

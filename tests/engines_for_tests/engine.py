@@ -32,6 +32,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--say", action="append", default=[], help="a line to print at start")
     parser.add_argument("--last-words", default="RuntimeError: no such device")
     parser.add_argument("--name", default="test")
+    parser.add_argument("--journal", help="file that gets the id of each request that begins")
     return parser.parse_args()
 
 
@@ -61,7 +62,7 @@ class Engine:
             await self.answer(writer, 200, {"pid": os.getpid(), "answered": self.answered})
         elif path == "/crash":
             os._exit(7)
-        elif self.args.health_only:
+        elif self.begins(fields) and self.args.health_only:
             await asyncio.Event().wait()
         elif self.args.fail_traffic:
             await self.answer(writer, 500, {"error": {"message": "device lost"}})
@@ -71,6 +72,14 @@ class Engine:
             self.answered += 1
             await self.answer(writer, 200, {"name": self.args.name, "pid": os.getpid()})
         return fields.get("connection") != "close"
+
+    def begins(self, fields: dict[str, str]) -> bool:
+        """Notes a request in the journal, in one write: engines share the file."""
+        if self.args.journal and "x-request-id" in fields:
+            file = os.open(self.args.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            os.write(file, fields["x-request-id"].encode() + b"\n")
+            os.close(file)
+        return True
 
     async def answer(self, writer: asyncio.StreamWriter, status: int, value: object) -> None:
         data = json.dumps(value).encode()

@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from preroll.errors import PrerollError
 from preroll.serve.statedir import StateDir
-from preroll.serve.survey import Survey, survey
+from preroll.serve.survey import Survey, end_all, survey
 
 ENGINE = Path(__file__).parent.parent / "engines_for_tests" / "engine.py"
 PREROLL = [sys.executable, "-P", "-c", "from preroll.cli.main import main; main()"]
@@ -127,7 +128,8 @@ class Served:
         if self.process is not None and self.process.poll() is None:
             self.kill()
         if self.state.holders.is_dir():
-            self.command("stop", "--state", str(self.state.root), "--drain", "0", "--grace", "0.5")
+            with suppress(PrerollError):
+                asyncio.run(end_all(self.state, 0.0, 0.5))
         for pid in self.pids():
             os.kill(pid, signal.SIGKILL)
 

@@ -196,7 +196,8 @@ class Search:
         while True:
             bracket = self._bracket(share)
             if bracket is None:
-                return
+                self._higher()
+                continue
             low, high = bracket
             # Both ends are made sure of first: a wrong end would hide the threshold for good.
             if any(self._sharpen(level, share) for level in (low, high) if level):
@@ -205,6 +206,14 @@ class Search:
                 return
             middle = (low + high) // 2 if high < 2 * low else round(math.sqrt(max(1, low) * high))
             self._look(min(max(middle, low + 1), high - 1), self._first_count(middle))
+
+    def _higher(self) -> None:
+        """A longer look at the top did not confirm the alarm: the threshold lies above it."""
+        top = self.pool.levels()[-1]
+        level = min(self.settings.max_level, top + max(1, top // 4))
+        if level == top:
+            raise ExhaustedError(f"no collapse up to {self.settings.max_level} in flight")
+        self._look(level, self._first_count(level))
 
     def _sharpen(self, level: int, share: float) -> bool:
         """Looks again at a level that cannot be told from `share`; False: told, or given up."""

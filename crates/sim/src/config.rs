@@ -55,7 +55,7 @@ pub struct EndpointConfig {
     /// A first byte later than this after the client's first attempt is late.
     #[serde(default)]
     pub late_s: Option<f64>,
-    /// Track the offline optimum with a start worth this many seconds of idling.
+    /// Track the offline optimum of up to `replicas`, a start being worth this many idle seconds.
     #[serde(default)]
     pub start_cost_s: Option<f64>,
 }

@@ -90,7 +90,7 @@ impl Endpoint {
         let or_never = |s: Option<f64>| s.map_or(u64::MAX, ns);
         let levels = config
             .start_cost_s
-            .map(|cost_s| Levels::new(ns(cost_s), slots));
+            .map(|cost_s| Levels::new(ns(cost_s), slots, config.replicas.max(1)));
         Self {
             source,
             next: None,

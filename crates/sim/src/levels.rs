@@ -9,6 +9,7 @@
 pub struct Levels {
     start_cost_ns: u64,
     slots: u32,
+    max: u32,
     needed: u32,
     /// Per level: when it was last needed; None before the first time.
     left_ns: Vec<Option<u64>>,
@@ -17,10 +18,12 @@ pub struct Levels {
 }
 
 impl Levels {
-    pub fn new(start_cost_ns: u64, slots: u32) -> Self {
+    /// Demand above `max` replicas of `slots` each has to wait, and is not a level.
+    pub fn new(start_cost_ns: u64, slots: u32, max: u32) -> Self {
         Self {
             start_cost_ns,
             slots,
+            max,
             needed: 0,
             left_ns: Vec::new(),
             optimum_ns: 0,
@@ -31,11 +34,7 @@ impl Levels {
     /// `in_system` requests from now on.
     #[inline]
     pub fn set(&mut self, now_ns: u64, in_system: u32) {
-        let needed = if self.slots == 1 {
-            in_system
-        } else {
-            in_system.div_ceil(self.slots)
-        };
+        let needed = in_system.div_ceil(self.slots).min(self.max);
         while self.needed > needed {
             self.needed -= 1;
             self.left_ns[self.needed as usize] = Some(now_ns);

@@ -37,6 +37,12 @@ COMMANDS: tuple[Command, ...] = (
         "State", "weights", "preroll.cli.weights", "what precision a weights file really holds"
     ),
     Command("Plan", "plan", "preroll.cli.plan", "the arithmetic before you rent: one page"),
+    Command(
+        "Plan",
+        "simulate",
+        "preroll.cli.simulate",
+        "a workload against scaling policies, before renting",
+    ),
 )
 
 

@@ -19,8 +19,8 @@ BUILT_IN = {
     "mooncake": "mooncake_conversation.jsonl.xz",
 }
 GENERATORS = ("poisson", "gamma", "deterministic", "spike", "servegen")
-UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_DURATION = re.compile(r"([0-9.eE+-]+)(ms|s|m|h|d)?")
+UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION = re.compile(r"([0-9.eE+-]+)(ns|us|ms|s|m|h|d)?")
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ class HybridHistogram(TargetConcurrency):
     """
 
     name: ClassVar[str] = "hybrid-histogram"
+    acts_when_empty: ClassVar[bool] = True  # pre-warms: asked also while nothing runs
     _gaps_s: tuple[float, ...] = ()
     _window_s: tuple[float, float] = (0.0, NUM_BINS * BIN_S)
 

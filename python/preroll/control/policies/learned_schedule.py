@@ -29,6 +29,7 @@ class LearnedSchedule(SkiRental):
     """
 
     name: ClassVar[str] = "learned-schedule"
+    acts_when_empty: ClassVar[bool] = True  # pre-warms: asked also while nothing runs
     threshold: float = THRESHOLD
     _busy: dict[int, set[int]] = field(default_factory=dict)  # slot of the day: days with traffic
     _first_day: int = -1

@@ -165,7 +165,8 @@ class Door:
 
     def chat(self, model: str = "m", fields: Fields = (), **more: Any) -> Wire:
         body = json.dumps({"model": model, "messages": [], **more})
-        return self.ask("/v1/chat/completions", body, fields)
+        kind = ("Content-Type", "application/json")
+        return self.ask("/v1/chat/completions", body, [kind, *fields])
 
     # Admin
 

@@ -167,7 +167,8 @@ def test_the_engine_is_told_the_name_it_knows(bench: Bench) -> None:
     stages = {"chat": stage(replica(origin, model="org/engine"), models=("public",))}
     door = bench.door(stages)
     body = '{"a": 1, "model": "public", "b": "é"}'
-    assert door.get("/v1/chat/completions", body).status == 200
+    kind = [("Content-Type", "application/json")]
+    assert door.get("/v1/chat/completions", body, kind).status == 200
     expected = '{"a": 1, "model": "org/engine", "b": "é"}'.encode()
     assert origin.bodies() == [expected]
     assert origin.requests[0].get("content-length") == str(len(expected))

@@ -168,7 +168,7 @@ impl<'a> Scan<'a> {
         let start = self.at;
         self.at += 1;
         loop {
-            let Some(step) = memchr::memchr2(b'"', b'\\', &self.body[self.at..]) else {
+            let Some(step) = quote_or_backslash(&self.body[self.at..]) else {
                 self.at = self.body.len();
                 return self.wrong("a string does not end");
             };
@@ -242,6 +242,32 @@ impl<'a> Scan<'a> {
             }
         }
     }
+}
+
+/// Escapes in prose and code are near to each other, where a vector search spends its time starting:
+/// the first words are looked at one by one.
+fn quote_or_backslash(text: &[u8]) -> Option<usize> {
+    const NEAR: usize = 4;
+    for (at, word) in text.chunks_exact(8).take(NEAR).enumerate() {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(word);
+        let word = u64::from_le_bytes(bytes);
+        let found = zero_bytes(word ^ repeat(b'"')) | zero_bytes(word ^ repeat(b'\\'));
+        if found != 0 {
+            return Some(at * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let seen = (text.len() / 8).min(NEAR) * 8;
+    memchr::memchr2(b'"', b'\\', &text[seen..]).map(|at| seen + at)
+}
+
+const fn repeat(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+/// The high bit of each zero byte, exact up to the first.
+const fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(repeat(1)) & !word & repeat(0x80)
 }
 
 static IS_STRUCTURE: [bool; 256] = {

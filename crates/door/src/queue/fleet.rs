@@ -118,6 +118,15 @@ impl Fleet {
         self.all.iter().any(|replica| replica.is_serving())
     }
 
+    /// Some replica is up: not only about to be tried again.
+    pub(super) fn is_up(&self) -> bool {
+        self.all.iter().any(|replica| replica.is_up())
+    }
+
+    pub(super) fn is_probing(&self) -> bool {
+        self.all.iter().any(|replica| replica.is_probing())
+    }
+
     /// Slots of the serving replicas.
     pub(super) fn slots(&self) -> usize {
         self.all

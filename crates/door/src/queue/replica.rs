@@ -130,6 +130,16 @@ impl Replica {
         self.is_member() && !self.is_ejected()
     }
 
+    /// A member that has not failed since it last answered.
+    pub(super) fn is_up(&self) -> bool {
+        self.is_member() && self.health.get() == Health::Up
+    }
+
+    /// One request is finding out whether it answers again.
+    pub(super) fn is_probing(&self) -> bool {
+        self.is_member() && self.health.get() == Health::HalfOpen { is_probing: true }
+    }
+
     pub(super) fn slots(&self) -> usize {
         self.table.borrow().slots
     }

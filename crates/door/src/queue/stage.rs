@@ -7,7 +7,7 @@ use super::admission::Arrival;
 use super::fleet::Fleet;
 use super::permit::SessionPermit;
 use super::score::{LeastExpectedWait, Score};
-use super::state::{Inner, MS, Servable, State};
+use super::state::{Inner, MS, State};
 use super::ticket::Ticket;
 use super::{Ask, EventSink, StageSnapshot};
 use crate::tables::StageTable;
@@ -147,10 +147,11 @@ impl Stage {
             .with(now_ns, |state| state.expected_wait_ns(state.line.len()))
     }
 
-    /// A replica is ready and not ejected.
+    /// A replica is ready and not ejected, or may be tried again: without traffic nobody would
+    /// find out.
     pub fn is_ready(&self, now_ns: u64) -> bool {
         self.0
-            .with(now_ns, |state| state.servable() == Servable::Now)
+            .with(now_ns, |state| !state.is_closed && state.fleet.is_serving())
     }
 
     /// Slots of the replicas that serve.

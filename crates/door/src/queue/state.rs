@@ -20,9 +20,9 @@ const UNKNOWN_WAIT_NS: u64 = 1_000_000_000;
 /// What can serve a request that comes now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Servable {
-    /// A replica is ready.
+    /// A replica is up.
     Now,
-    /// Every ready replica is ejected; one is asked again after this.
+    /// Every ready replica has failed; one is asked again, or has answered, after this.
     AfterProbe {
         wait_ns: u64,
     },
@@ -152,8 +152,17 @@ impl State {
         if self.is_closed {
             return Servable::Never;
         }
-        if self.fleet.is_serving() {
+        if self.fleet.is_up() {
             return Servable::Now;
+        }
+        if self.fleet.is_serving() {
+            let service_ns = self.estimator.service_ns() as u64;
+            let wait_ns = if self.fleet.is_probing() {
+                service_ns
+            } else {
+                0
+            };
+            return Servable::AfterProbe { wait_ns };
         }
         if let Some(until) = self.fleet.next_probe_ns() {
             return Servable::AfterProbe {

@@ -279,6 +279,24 @@ fn the_back_off_doubles_and_a_success_ends_it() {
 }
 
 #[test]
+fn while_the_only_replica_is_tried_again_it_is_503_not_429() {
+    let (stage, _) = stage(&table(&[replica("a", 4)]));
+    admit(&stage, Ask::default(), 0).finish(Outcome::Failed(Fault::Connect), 0);
+    let _probe = admit(&stage, Ask::default(), 200 * MS);
+    let mut ticket = stage.submit(Ask::default(), 200 * MS).unwrap();
+    assert_eq!(
+        ticket.expected_wait_ns(),
+        100 * MS,
+        "the probe's service time"
+    );
+    let refusal = refused(&mut ticket, 2200 * MS);
+    assert_eq!(
+        (refusal.status(), refusal.expected_wait_ns),
+        (503, Some(100 * MS))
+    );
+}
+
+#[test]
 fn broken_answers_eject_only_in_a_row() {
     let (stage, _) = stage(&table(&[replica("a", 1)]));
     let broken = Outcome::Failed(Fault::Broken);

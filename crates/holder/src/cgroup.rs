@@ -12,6 +12,25 @@ struct Hierarchy {
     own: PathBuf,
 }
 
+/// Open descriptors by which a new process gets into the groups.
+pub struct Entrances {
+    /// The v2 group's directory: a child can be born in it.
+    pub unified_dir: Option<OwnedFd>,
+    unified_procs: Option<OwnedFd>,
+    memory_procs: Option<OwnedFd>,
+}
+
+impl Entrances {
+    /// Moves the calling process into the memory group, and into the v2 group where it `must`.
+    pub fn enter(&self, must_move: bool) -> io::Result<()> {
+        let unified = self.unified_procs.as_ref().filter(|_| must_move);
+        for procs in unified.into_iter().chain(&self.memory_procs) {
+            rustix::io::write(procs, b"0")?;
+        }
+        Ok(())
+    }
+}
+
 /// The groups that were made; all are removed at the end.
 #[derive(Debug, Default)]
 pub struct Groups {
@@ -62,18 +81,31 @@ impl Groups {
         }
     }
 
-    /// Files to which a process writes `0` to enter the groups.
-    pub fn procs(&self) -> Vec<OwnedFd> {
-        let groups = self.unified.iter().chain(&self.memory_v1);
-        groups
-            .filter_map(|group| {
-                fs::OpenOptions::new()
-                    .write(true)
-                    .open(group.join("cgroup.procs"))
-                    .ok()
-            })
-            .map(OwnedFd::from)
-            .collect()
+    /// The ways into the groups, opened before the fork.
+    pub fn entrances(&self) -> Entrances {
+        let procs = |group: &Option<PathBuf>| {
+            let path = group.as_ref()?.join("cgroup.procs");
+            fs::OpenOptions::new()
+                .write(true)
+                .open(path)
+                .ok()
+                .map(OwnedFd::from)
+        };
+        Entrances {
+            unified_dir: self
+                .unified
+                .as_ref()
+                .and_then(|g| fs::File::open(g).ok())
+                .map(OwnedFd::from),
+            unified_procs: procs(&self.unified),
+            memory_procs: procs(&self.memory_v1),
+        }
+    }
+
+    /// Pids in the v2 group; None where there is none.
+    pub fn members(&self) -> Option<Vec<i32>> {
+        let text = fs::read_to_string(self.unified.as_ref()?.join("cgroup.procs")).ok()?;
+        Some(text.lines().filter_map(|line| line.parse().ok()).collect())
     }
 
     pub fn can_kill(&self) -> bool {
@@ -281,6 +313,6 @@ mod tests {
         assert_eq!(unified("", "0::/\n"), None);
         assert_eq!(memory_v1(MOUNTS, "0::/\n"), None);
         let groups = Groups::default();
-        assert!(!groups.can_kill() && groups.oom_kills() == 0 && groups.procs().is_empty());
+        assert!(!groups.can_kill() && groups.oom_kills() == 0 && groups.members().is_none());
     }
 }

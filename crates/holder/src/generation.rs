@@ -89,11 +89,10 @@ impl Setting<'_> {
             stderr,
             is_terminal: self.spec.stdio == Stdio::Pty,
             listen: &self.sockets.fds,
-            cgroup_procs: self.limiter.groups.procs(),
+            groups: self.limiter.groups.entrances(),
         };
         let spawned_ns = now_ns();
-        let child = self.limiter.on_cpus(|| launch.spawn())?;
-        let pid = Pid::from_child(&child);
+        let pid = self.limiter.on_cpus(|| launch.spawn())?;
         let generation = Generation {
             number: self.number,
             program,

@@ -52,7 +52,7 @@ pub struct Holder {
 impl Holder {
     pub fn new(spec: Spec, sockets: Sockets, limiter: Limiter) -> Self {
         let log = Log::new(spec.dir.join("log"), spec.log);
-        let output = Output::new(Ring::new(spec.tail_lines), log);
+        let output = Output::new(Ring::new(spec.tail_lines), log, spec.exact_stamps);
         Self {
             sockets,
             limiter,
@@ -197,7 +197,7 @@ impl Holder {
 
     /// The direct child has ended by itself; what it left behind belongs to nobody.
     fn sweep(&mut self) {
-        let left = tree::usage(own_pid()).processes;
+        let left = self.usage().processes;
         if left > 0 {
             self.error = Some(format!(
                 "the process ended and left {left} behind: ended too"
@@ -396,8 +396,17 @@ impl Holder {
                 .error
                 .as_deref()
                 .or(self.status_error.as_deref()),
-            tree: with_tree.then(|| tree::usage(own_pid())),
+            tree: with_tree.then(|| self.usage()),
             error: self.error.as_deref(),
+        }
+    }
+
+    /// From the control group where there is one: a walk over all of /proc costs milliseconds.
+    fn usage(&self) -> tree::Usage {
+        match self.limiter.groups.members() {
+            Some(pids) => tree::usage_of(pids.into_iter().filter_map(tree::Stat::read)),
+            None if self.phase == Phase::Exited => tree::Usage::default(),
+            None => tree::usage_of(tree::descendants(own_pid())),
         }
     }
 

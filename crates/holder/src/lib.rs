@@ -11,6 +11,7 @@ mod limits;
 mod listen;
 mod log;
 mod output;
+mod pace;
 mod poll;
 mod pty;
 mod request;

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use crate::clock::MS;
 use crate::log::Log;
+use crate::pace::Pace;
 use crate::poll::Poll;
 use crate::ring::{Ring, Stream};
 use crate::split::{Piece, Splitter};
@@ -27,10 +28,14 @@ pub struct Output {
     sources: Vec<Source>,
     buffer: Box<[u8]>,
     log_due_ns: Option<u64>,
+    /// None: every line is stamped as it comes, whatever that costs.
+    pace: Option<Pace>,
+    /// The child is left alone for so long, until its next lines are read together.
+    pub rest_ns: Option<u64>,
 }
 
 impl Output {
-    pub fn new(ring: Ring, log: Log) -> Self {
+    pub fn new(ring: Ring, log: Log, has_exact_stamps: bool) -> Self {
         let buffer = vec![0; READ_BYTES].into_boxed_slice();
         Self {
             ring,
@@ -38,6 +43,8 @@ impl Output {
             sources: Vec::new(),
             buffer,
             log_due_ns: None,
+            pace: (!has_exact_stamps).then(Pace::default),
+            rest_ns: None,
         }
     }
 
@@ -71,6 +78,7 @@ impl Output {
             self.finish(0);
             self.sources.remove(0);
         }
+        self.rest_ns = None;
         self.log.flush(now_ns);
     }
 
@@ -91,6 +99,10 @@ impl Output {
     }
 
     fn take(&mut self, index: usize, count: usize, now_ns: u64) {
+        self.rest_ns = self
+            .pace
+            .as_mut()
+            .and_then(|pace| pace.wait_ns(now_ns, count));
         let Self {
             ring,
             log,

@@ -12,7 +12,7 @@ use crate::poll::Poll;
 use crate::request::{self, Next};
 
 /// Followers get lines at most this often: one write for many lines.
-const FOLLOW_WAIT_NS: u64 = 10 * MS;
+const FOLLOW_WAIT_NS: u64 = 25 * MS;
 /// More connections than that wait in the backlog.
 const MAX_CONNS: usize = 256;
 
@@ -82,6 +82,9 @@ impl Server {
 
     pub fn run(mut self) -> std::io::Result<()> {
         while !self.is_over {
+            if let Some(rest_ns) = self.holder.output.rest_ns.take() {
+                std::thread::sleep(std::time::Duration::from_nanos(rest_ns));
+            }
             let timeout = self.due_ns().map(|due| due.saturating_sub(now_ns()));
             let ready = self.poll.wait(timeout)?;
             let now = now_ns();

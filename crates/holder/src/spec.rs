@@ -36,6 +36,9 @@ pub struct Spec {
     pub stop: Stop,
     #[serde(default)]
     pub orphans: Orphans,
+    /// Every line is stamped as it comes, however many there are; costs more processor time.
+    #[serde(default)]
+    pub exact_stamps: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]

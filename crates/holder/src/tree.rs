@@ -73,16 +73,15 @@ fn every_process() -> impl Iterator<Item = Stat> {
         .filter_map(Stat::read)
 }
 
-pub fn usage(root: i32) -> Usage {
+/// What these processes use together; those that have ended are left out.
+pub fn usage_of(processes: impl IntoIterator<Item = Stat>) -> Usage {
     let page = rustix::param::page_size() as u64;
-    descendants(root)
-        .iter()
-        .filter(|stat| !stat.is_zombie)
-        .fold(Usage::default(), |sum, stat| Usage {
-            processes: sum.processes + 1,
-            rss_bytes: sum.rss_bytes + stat.rss_pages * page,
-            cpu_ns: sum.cpu_ns + stat.cpu_ns,
-        })
+    let living = processes.into_iter().filter(|stat| !stat.is_zombie);
+    living.fold(Usage::default(), |sum, stat| Usage {
+        processes: sum.processes + 1,
+        rss_bytes: sum.rss_bytes + stat.rss_pages * page,
+        cpu_ns: sum.cpu_ns + stat.cpu_ns,
+    })
 }
 
 /// Sends a signal to all descendants of `root`; returns how many living ones it found.
@@ -134,7 +133,8 @@ mod tests {
         let (parent, child) = (shell.id() as i32, line.trim().parse::<i32>().unwrap());
         let found: Vec<i32> = descendants(me).iter().map(|stat| stat.pid).collect();
         assert!(found.contains(&parent) && found.contains(&child));
-        assert!(usage(parent).processes == 1 && usage(parent).rss_bytes > 0);
+        let usage = usage_of(descendants(parent));
+        assert!(usage.processes == 1 && usage.rss_bytes > 0);
         assert_eq!(signal_all(parent, Signal::KILL), 1);
         assert!(!shell.wait().unwrap().success());
     }

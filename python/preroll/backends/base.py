@@ -67,7 +67,11 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run. `env` is the whole environment; `id`: letters, digits, `-`, `_` and `.`."""
+    """What to run. `env` is the whole environment; `id`: letters, digits, `-`, `_` and `.`.
+
+    Lines are stamped as they come while there are up to 50 a second, and to 10 ms under longer
+    chatter; `exact_stamps` stamps each as it comes for more processor time.
+    """
 
     id: str
     argv: tuple[str, ...]
@@ -83,6 +87,7 @@ class ProcessSpec:
     stop_signal: int = 15
     grace_s: float = 10.0
     orphans: Orphans = Orphans.KILL
+    exact_stamps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ def to_json(spec: ProcessSpec, folder: Path, socket: Path) -> dict[str, Any]:
         and {"min_ms": round(restart.min_s * 1000), "max_ms": round(restart.max_s * 1000)},
         "stop": {"signal": spec.stop_signal, "grace_ms": round(spec.grace_s * 1000)},
         "orphans": spec.orphans.value,
+        "exact_stamps": spec.exact_stamps,
     }
 
 

@@ -1,0 +1,57 @@
+//! Keeps the holder cheap beside a chatty child: under sustained chatter it reads in batches.
+//!
+//! Each wake-up costs tens of microseconds, whatever was printed. While lines are few each is
+//! stamped as it comes; beyond `PER_SECOND` for longer than a burst they are read every `WAIT_NS`,
+//! and their stamps are as coarse.
+
+use crate::clock::MS;
+
+/// Reads per second that are always made at once.
+const PER_SECOND: u64 = 50;
+/// So many reads may come ahead of that rate: the first lines of a start are many.
+const BURST: u64 = 100;
+const WAIT_NS: u64 = 10 * MS;
+const INTERVAL_NS: u64 = 1000 * MS / PER_SECOND;
+/// More than this in one read is a flood: waiting would only slow the child down.
+const FLOOD_BYTES: usize = 16 * 1024;
+
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// When the reads so far would have been due at the steady rate.
+    due_ns: u64,
+}
+
+impl Pace {
+    /// Notes that so many bytes were read; how long to leave the child alone now.
+    pub fn wait_ns(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
+        self.due_ns = self.due_ns.max(now_ns) + INTERVAL_NS;
+        let limit_ns = now_ns + BURST * INTERVAL_NS;
+        let is_ahead = self.due_ns > limit_ns;
+        self.due_ns = self.due_ns.min(limit_ns + INTERVAL_NS);
+        (is_ahead && bytes < FLOOD_BYTES).then_some(WAIT_NS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_lines_are_never_waited_with() {
+        let mut pace = Pace::default();
+        for n in 0..1000 {
+            assert_eq!(pace.wait_ns(n * INTERVAL_NS, 100), None);
+        }
+    }
+
+    #[test]
+    fn a_burst_is_taken_at_once_and_what_follows_in_batches() {
+        let mut pace = Pace::default();
+        let at_once = (0..500)
+            .filter(|n| pace.wait_ns(n * MS / 10, 100).is_none())
+            .count();
+        assert!((100..=110).contains(&at_once), "{at_once}");
+        assert_eq!(pace.wait_ns(50 * MS, FLOOD_BYTES), None);
+        assert_eq!(pace.wait_ns(60_000 * MS, 100), None);
+    }
+}

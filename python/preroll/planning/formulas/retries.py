@@ -69,7 +69,8 @@ def is_metastable(spike: Spike, clients: Clients) -> bool:
 def outcome(spike: Spike, clients: Clients, horizon_s: float = 1800.0) -> Outcome:
     """The spike played through with evenly spaced arrivals and fixed service times.
 
-    Valid: rates > 0, horizon beyond the start. Deterministic: equal inputs, equal results.
+    Valid: rates > 0, horizon beyond the start. Deterministic: equal inputs, equal results. The
+    ready replicas are played as one fast server and the added ones as another.
     Ignores randomness and back-off between attempts (a client with exponential back-off does
     less harm). Source: event-by-event FIFO; reproduces the fluid triangle for patient clients.
     """
@@ -80,7 +81,7 @@ def outcome(spike: Spike, clients: Clients, horizon_s: float = 1800.0) -> Outcom
     whole("ready", spike.ready, 1, 100_000)
     whole("added", spike.added, 0, 100_000)
     scale = max(1.0, spike.capacity * horizon_s / MOST_SERVED)
-    run = _Run(spike, clients, horizon_s, scale, free=spike.ready)
+    run = _Run(spike, clients, horizon_s, scale, idle=[spike.service_rate * spike.ready])
     run.play()
     served = max(1, run.useful + run.dead)
     gone = run.failed / max(1, run.arrived)
@@ -91,7 +92,7 @@ def outcome(spike: Spike, clients: Clients, horizon_s: float = 1800.0) -> Outcom
 class _Run:
     """One play: events (time, order, kind, attempt), and time-outs apart, which come in order.
 
-    An attempt is [arrival, tries, is_alive].
+    An attempt is [arrival, tries, is_alive], and the rate of its server once it is served.
     """
 
     spike: Spike
@@ -103,7 +104,7 @@ class _Run:
     expiries: deque[tuple[float, list[float]]] = field(default_factory=deque)
     order: int = 0
     waiting: int = 0
-    free: int = 1
+    idle: list[float] = field(default_factory=list)
     peak: int = 0
     useful: int = 0
     dead: int = 0
@@ -122,7 +123,7 @@ class _Run:
                 continue
             now, _, kind, attempt = heapq.heappop(self.events)
             getattr(self, kind)(now, attempt)
-            if now >= self.spike.start_s and not self.waiting and self.free > 0:
+            if now >= self.spike.start_s and not self.waiting and self.idle:
                 self.recovered_s = now
                 return
 
@@ -145,9 +146,9 @@ class _Run:
         self.serve(now)
 
     def ready(self, now: float, _: list[float]) -> None:
-        self.free += self.spike.added
-        for _index in range(self.spike.added):
-            self.serve(now)
+        if self.spike.added:
+            self.idle.append(self.spike.service_rate * self.spike.added)
+        self.serve(now)
 
     def give_up(self, now: float, attempt: list[float]) -> None:
         if len(attempt) > IN_SERVICE:
@@ -161,17 +162,17 @@ class _Run:
             self.failed += 1
 
     def serve(self, now: float) -> None:
-        while self.free and self.queue:
+        while self.idle and self.queue:
             attempt = self.queue.popleft()
             if self.clients.drop_dead and not attempt[2]:
                 continue
-            attempt.append(1.0)  # in service: no longer queued
-            self.free -= 1
+            rate = self.idle.pop()
+            attempt.append(rate)
             self.waiting -= 1
-            self.push(now + self.scale / self.spike.service_rate, "done", attempt)
+            self.push(now + self.scale / rate, "done", attempt)
 
     def done(self, now: float, attempt: list[float]) -> None:
-        self.free += 1
+        self.idle.append(attempt[IN_SERVICE])
         if attempt[2]:
             self.useful += 1
         else:

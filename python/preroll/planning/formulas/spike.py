@@ -54,5 +54,6 @@ def replicas_to_recover(
         raise InputError(f"within_s is {limit:g}; it must be above the start of {wait:g} s")
     each = positive("service_rate", service_rate, 1e9)
     surplus = positive("rate", rate, 1e9) - each * whole("ready", ready, 1, 100_000)
-    needed = max(0.0, surplus) * limit / (limit - wait) / each
-    return max(1, math.ceil(needed))
+    share = max(0.0, surplus) / each
+    needed = math.ceil(share * limit / (limit - wait))
+    return max(1, needed, math.floor(share) + 1)

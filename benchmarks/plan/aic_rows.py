@@ -1,0 +1,91 @@
+"""AIConfigurator's own estimates of the measured points, for the comparison in accuracy.py.
+
+Run with a Python that has aiconfigurator 0.12 (its own environment, .cache/aic):
+
+    .cache/aic/bin/python benchmarks/plan/aic_rows.py OUT.json [EVERY]
+
+Takes every EVERY-th point (default 8; a point costs about a tenth of a second and each database
+some seconds) and writes {row number: TPOT in ms, or null where it refuses the point}. Estimates
+are those of its newest database of each engine, in its hybrid mode, which fills gaps.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import lzma
+import sys
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).resolve().parents[2] / "python/preroll/planning/data/silicon.csv.xz"
+PATHS = {
+    "DeepSeek-V3": "deepseek-ai/DeepSeek-V3",
+    "GLM-5": "zai-org/GLM-5-FP8",
+    "Kimi-K2": "moonshotai/Kimi-K2.5",
+    "Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
+    "Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B",
+    "MiniMax-M2.5": "MiniMaxAI/MiniMax-M2.5",
+    "Qwen3-235B-A22B": "Qwen/Qwen3-235B-A22B-FP8",
+    "Qwen3-32B": "Qwen/Qwen3-32B",
+    "Qwen3.5-397B-A17B": "Qwen/Qwen3.5-397B-A17B",
+    "gpt-oss-120b": "openai/gpt-oss-120b",
+}
+BLOCKED = ("DeepSeek-V3", "GLM-5", "MiniMax-M2.5", "Qwen3-235B-A22B", "Qwen3.5-397B-A17B")
+"""Models whose fp8 weights have block scales."""
+
+
+def quantisation(row: dict[str, str]) -> dict[str, str]:
+    kind = row["precision"]
+    if kind in ("bf16", "mxfp4"):
+        return {}
+    if kind == "int4":
+        return {"moe_quant_mode": "int4_wo"}
+    fp8 = "fp8_block" if row["model"] in BLOCKED else "fp8"
+    name = "nvfp4" if kind == "fp4" else fp8
+    return {"gemm_quant_mode": name, "moe_quant_mode": name, "kvcache_quant_mode": "fp8"}
+
+
+def estimate(cli_estimate: Any, row: dict[str, str]) -> float | None:
+    """TPOT in ms, None when the point is refused."""
+    devices, ep = int(row["devices"]), int(row["ep"])
+    replicated = devices if row["dp_attention"] == "1" else 1
+    try:
+        found = cli_estimate(
+            PATHS[row["model"]],
+            f"{row['device']}_sxm",
+            backend_name=row["engine"],
+            database_mode="HYBRID",
+            isl=int(row["isl"]),
+            osl=int(row["osl"]),
+            batch_size=max(1, int(row["concurrency"]) // replicated),
+            tp_size=devices // replicated,
+            attention_dp_size=replicated,
+            moe_tp_size=devices // ep,
+            moe_ep_size=ep,
+            **quantisation(row),
+        )
+    except Exception as error:  # whatever it raises is a refusal; it is counted and shown
+        print(f"refused: {type(error).__name__}: {str(error)[:120]}", file=sys.stderr)
+        return None
+    return float(found.tpot)
+
+
+def main(target: str, every: str = "8") -> int:
+    from aiconfigurator.cli.api import cli_estimate
+
+    logging.disable(logging.CRITICAL)
+    rows = list(csv.DictReader(lzma.decompress(DATA.read_bytes()).decode().splitlines()))
+    found: dict[str, float | None] = {}
+    for number in range(0, len(rows), int(every)):
+        found[str(number)] = estimate(cli_estimate, rows[number])
+        if len(found) % 10 == 0:
+            Path(target).write_text(json.dumps(found))
+    Path(target).write_text(json.dumps(found) + "\n")
+    print(f"{len(found)} points, {sum(v is None for v in found.values())} refused")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -248,7 +248,7 @@ def _runs(raw: Raw, plan: Plan, targets: Targets) -> dict[str, float]:
 
 def _notes(raw: Raw) -> list[str]:
     notes = []
-    streams = [r for r in raw.ok if r["content_reads"] > 1]
+    streams = [r for r in raw.ok if r["content_events"] > 1]
     without = sum(r["completion_tokens"] is None for r in raw.ok)
     if without:
         notes.append(f"{without} answers reported no usage: tokens are not counted for them")

@@ -70,7 +70,7 @@ def _below_connections(raw: Raw, plan: Plan) -> list[Doubt]:
 
 def usage_doubt(raw: Raw) -> list[Doubt]:
     """Token counts that cannot be: fewer than events, or far more."""
-    streams = [r for r in raw.ok if r["completion_tokens"] and r["content_reads"] > 1]
+    streams = [r for r in raw.ok if r["completion_tokens"] and r["content_events"] > 1]
     events = sum(r["content_events"] for r in streams)
     tokens = sum(r["completion_tokens"] for r in streams)
     if not events or events <= tokens <= MAX_TOKENS_PER_EVENT * events:

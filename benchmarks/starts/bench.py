@@ -33,7 +33,7 @@ LLAMA = (
 )
 ZERO = 'scale = { min = 0, max = 1, idle_timeout = "200ms" }\n'
 SMALL = engine_stage(warmup='[{ path = "/v1/chat/completions", body = { messages = [] } }]')
-CHATTY_LINES = 3000
+CHATTY_LINES = 1000
 CHATTY_S = 15.0
 ADOPTED = 20
 
@@ -132,7 +132,7 @@ def adopted_ms(service: Served) -> float | None:
 
 
 def holder_cpu(folder: Path) -> float:
-    """Share of one CPU that the holder used while its engine printed 200 lines a second."""
+    """Share of one CPU that the holder used while its engine printed 67 lines a second."""
     code = (
         "import sys, time, runpy\n"
         f"for n in range({CHATTY_LINES}):\n"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
-from typing import Any, Self
-
-from rich.console import Console
-from rich.progress import Progress as Bars
-from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING, Any, Self
 
 from preroll.config import App
 from preroll.core import Gap, Phase, Preparedness, ReplicaState, Start, Wait
 from preroll.engines.base import get_engine
 from preroll.instruments.starts_text import one_start
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
 ENDED = (ReplicaState.READY, ReplicaState.STOPPED, ReplicaState.FAILED)
 CHAT_ENGINES = ("llama.cpp", "vllm", "sglang", "trtllm")
@@ -22,23 +23,32 @@ CHAT_ENGINES = ("llama.cpp", "vllm", "sglang", "trtllm")
 class Progress:
     """Prints events as they happen; on a terminal with a spinner per starting replica."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._bars = Bars(*columns, console=self._console, transient=True)
+    def __init__(self) -> None:
+        self._bars: Bars | None = None
         self._starting: dict[str, TaskID] = {}
         self._begun_s = time.monotonic()
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress as Bars
+            from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+            columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+            console = Console(stderr=True, highlight=False)
+            self._bars = Bars(*columns, console=console, transient=True)
             self._bars.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._bars.stop()
+        if self._bars is not None:
+            self._bars.stop()
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+        if self._bars is not None:
+            self._bars.console.print(text, markup=False, soft_wrap=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
     def event(
         self, kind: str, stage: str | None, replica: str | None, data: dict[str, Any]
@@ -63,16 +73,20 @@ class Progress:
             self._line(replica or stage, f"{kind.replace('_', ' ')} {data.get('reason') or ''}")
 
     def _state(self, replica: str, state: ReplicaState, data: dict[str, Any]) -> None:
+        if self._bars is not None:
+            self._spin(self._bars, replica, state)
+        why = data.get("cause") or data.get("reason")
+        self._line(replica, f"{state}{f': {why}' if why else ''}")
+
+    def _spin(self, bars: Bars, replica: str, state: ReplicaState) -> None:
         if state in ENDED:
             task = self._starting.pop(replica, None)
             if task is not None:
-                self._bars.remove_task(task)
+                bars.remove_task(task)
         elif state is not ReplicaState.DRAINING:
             if replica not in self._starting:
-                self._starting[replica] = self._bars.add_task("")
-            self._bars.update(self._starting[replica], description=f"{replica} {state}")
-        why = data.get("cause") or data.get("reason")
-        self._line(replica, f"{state}{f': {why}' if why else ''}")
+                self._starting[replica] = bars.add_task("")
+            bars.update(self._starting[replica], description=f"{replica} {state}")
 
     def _line(self, subject: str | None, text: str) -> None:
         self.say(f"{time.monotonic() - self._begun_s:8.2f} s  {subject or 'preroll'}  {text}")

@@ -1,7 +1,12 @@
-"""`preroll serve`: starts an app, keeps it running, and says what it does."""
+"""`preroll serve`: starts an app, keeps it running, and says what it does.
+
+Its flags are read with argparse, and rich is imported for a terminal only: a control that comes
+back must adopt within a second, and those two imports took a quarter of it.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 import signal
@@ -9,12 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
 
-import cyclopts
-from cyclopts import Parameter
-
-from preroll.cli.call import call
 from preroll.cli.progress import Progress, curl_line
 from preroll.config import App, load_app
 from preroll.config.machine import misfits, this_machine
@@ -25,12 +25,14 @@ from preroll.serve.controller import DRAIN_S, Controller
 from preroll.serve.notify import notify
 from preroll.serve.statedir import StateDir, default_state
 
-Flag = Annotated[bool, Parameter(negative=())]
-
 
 def main(arguments: list[str]) -> int:
     own, flags = split_flags(arguments)
-    return call(command(flags), own)
+    try:
+        options = parser().parse_args(own)
+    except SystemExit as end:
+        return int(end.code or 0)
+    return serve(options, flags)
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -41,48 +43,52 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:at]), list(arguments[at + 1 :])
 
 
-def command(flags: Sequence[str]) -> cyclopts.App:
-    usage = "\n".join(f"    {line}" for line in USAGE.values())
-    text = f"{__doc__}\n\n    preroll serve APP.toml\n{usage}"
-    app = cyclopts.App(name="preroll serve", help=text, version_flags=[])
+def parser() -> argparse.ArgumentParser:
+    usage = "\n".join(["preroll serve APP.toml", *USAGE.values()])
+    made = argparse.ArgumentParser(
+        prog="preroll serve",
+        usage="\n       ".join(usage.splitlines()),
+        description="Starts an app, keeps it running, and says what it does.",
+        allow_abbrev=False,
+    )
+    made.add_argument("app_or_engine", help="an app file, or the name of an engine")
+    made.add_argument("target", nargs="?", help="the engine's model, application or URL")
+    made.add_argument(
+        "--state", type=Path, help="state directory; default $XDG_STATE_HOME/preroll/NAME"
+    )
+    made.add_argument(
+        "--listen",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="where the door listens, instead of the app file's; may be repeated",
+    )
+    made.add_argument(
+        "--leave", action="store_true", help="at the end leave door and replicas running"
+    )
+    made.add_argument(
+        "--detach", action="store_true", help="return when all is ready; go on in the background"
+    )
+    made.add_argument(
+        "--drain",
+        type=float,
+        default=DRAIN_S,
+        metavar="SECONDS",
+        help="how long running requests may take to finish at the end (%(default)s)",
+    )
+    return made
 
-    @app.default
-    def serve(
-        app_or_engine: str,
-        target: str | None = None,
-        /,
-        *,
-        state: Path | None = None,
-        listen: list[str] | None = None,
-        leave: Flag = False,
-        detach: Flag = False,
-        drain: float = DRAIN_S,
-    ) -> int:
-        """Serves an app file, or one model or program without a file.
 
-        Parameters
-        ----------
-        state: Path
-            State directory; default $XDG_STATE_HOME/preroll/NAME.
-        listen: list[str]
-            HOST:PORT of the door, instead of the app file's; may be repeated.
-        leave: bool
-            At the end leave door and replicas running; `preroll stop` ends them.
-        detach: bool
-            Return when everything is ready; the service goes on in the background.
-        drain: float
-            Seconds that running requests may take to finish at the end.
-        """
-        served = read_app(app_or_engine, target, flags, tuple(listen or ()))
-        refuse_misfits(served)
-        where = StateDir(state or default_state(app_name(served, app_or_engine, target)))
-        if detach:
-            from preroll.cli.detach import serve_detached
+def serve(options: argparse.Namespace, flags: Sequence[str]) -> int:
+    app_or_engine, target = options.app_or_engine, options.target
+    app = read_app(app_or_engine, target, flags, tuple(options.listen))
+    state = StateDir(options.state or default_state(app_name(app, app_or_engine, target)))
+    if options.detach:
+        from preroll.cli.detach import serve_detached
 
-            return serve_detached(where, detached_arguments(app_or_engine, target, listen, flags))
-        return asyncio.run(run(served, where, leave=leave, drain_s=drain))
-
-    return app
+        words = detached_arguments(app_or_engine, target, options.listen, flags)
+        return serve_detached(state, words)
+    return asyncio.run(run(app, state, leave=options.leave, drain_s=options.drain))
 
 
 def read_app(
@@ -123,10 +129,10 @@ def app_name(app: App, app_or_engine: str, target: str | None) -> str:
 
 
 def detached_arguments(
-    app_or_engine: str, target: str | None, listen: list[str] | None, flags: Sequence[str]
+    app_or_engine: str, target: str | None, listen: Sequence[str], flags: Sequence[str]
 ) -> list[str]:
     words = [app_or_engine, *([target] if target is not None else [])]
-    for address in listen or ():
+    for address in listen:
         words += ["--listen", address]
     return [*words, *(["--", *flags] if flags else [])]
 

@@ -63,17 +63,30 @@ def life_of(state: StateDir, request_id: str) -> dict[str, Any]:
 
 
 def describe(life: dict[str, Any]) -> list[str]:
-    """One line per fact; stamps as milliseconds since the request was accepted."""
-    stamps = {k: v for k, v in life.items() if k.endswith("_ns") and isinstance(v, int)}
-    begun_ns = min(stamps.values(), default=0)
-    lines = []
-    for name, value in life.items():
-        if name in stamps:
-            lines.append(f"{name.removesuffix('_ns'):<24}+{(value - begun_ns) / 1e6:.1f} ms")
-        else:
-            shown = value if isinstance(value, str) else json.dumps(value)
-            lines.append(f"{name:<24}{shown}")
-    return lines
+    """The request's life in the order it was lived; stamps count from its arrival."""
+    status = f", status {life['status']}" if life.get("status") else ""
+    replica = f"to {life['replica']}" if life.get("replica") else ""
+    attempts = f", attempt {life['attempts']}" if life.get("attempts", 1) > 1 else ""
+    told = f"told {life.get('expected_wait_ms', 0):,.1f} ms, waited {life['queue_ms']:,.1f} ms"
+    steps = [
+        ("queued", life.get("queued_ns"), told),
+        ("admitted", life.get("admitted_ns"), replica + attempts),
+        ("first byte", life.get("first_byte_ns"), ""),
+        ("ended", life.get("ended_ns"), life["outcome"]),
+    ]
+    lines = [f"{life['id']}  stage {life['stage']}, {life['outcome']}{status}"]
+    for name, stamp, note in steps:
+        if stamp is not None:
+            after = (stamp - life["arrived_ns"]) / 1e6
+            lines.append(f"  {name:<11}{after:>+12,.1f} ms  {note}".rstrip())
+    return [*lines, neighbours(life)]
+
+
+def neighbours(life: dict[str, Any]) -> str:
+    """Who shared the replica: other people's requests are what makes one slow."""
+    count, ids = life.get("neighbours", 0), life.get("neighbour_ids", [])
+    named = f": {', '.join(ids)}" if ids else ""
+    return f"  neighbours {count} in flight beside it when it was admitted{named}"
 
 
 def events_around(state: StateDir, life: dict[str, Any]) -> list[Event]:

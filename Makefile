@@ -4,6 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV ?= .venv
 PY := $(VENV)/bin/python
+RUST_MIN := 1.88
 RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.toml $(wildcard crates/*/Cargo.toml)
 -include mk/*.mk
 
@@ -11,13 +12,15 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.to
 help:
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-$(VENV)/.tools:
-	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust 1.88 or newer from https://rustup.rs or your distribution (Debian: apt install cargo)"; exit 2; }
+$(VENV)/.tools: pyproject.toml examples/chat/requirements.txt
+	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust $(RUST_MIN) or newer, see https://rustup.rs"; exit 2; }
+	@printf '%s\n' $(RUST_MIN) "$$(cargo --version | cut -d' ' -f2)" | sort -VC || { echo "$$(cargo --version) is too old: Rust $(RUST_MIN) or newer is needed, see https://rustup.rs"; exit 2; }
 	@command -v cc >/dev/null || { echo "a C compiler is missing: Debian: apt install build-essential"; exit 2; }
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; this is $$(python3 --version)"; exit 2; }
 	python3 -m venv $(VENV)
 	$(PY) -m pip install -q --disable-pip-version-check "pip>=25.1"
 	$(PY) -m pip install -q --disable-pip-version-check --group dev
+	$(PY) -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r examples/chat/requirements.txt
 	touch $@
 
 $(VENV)/.built: $(VENV)/.tools pyproject.toml crates/bin/pyproject.toml $(RUST_SOURCES)

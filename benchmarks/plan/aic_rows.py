@@ -2,11 +2,11 @@
 
 Run with a Python that has aiconfigurator 0.12 (its own environment, .cache/aic):
 
-    .cache/aic/bin/python benchmarks/plan/aic_rows.py OUT.json [EVERY]
+    .cache/aic/bin/python benchmarks/plan/aic_rows.py OUT.json [EVERY [SECONDS]]
 
-Takes every EVERY-th point (default 8; a point costs about a tenth of a second and each database
-some seconds) and writes {row number: TPOT in ms, or null where it refuses the point}. Estimates
-are those of its newest database of each engine, in its hybrid mode, which fills gaps.
+Takes every EVERY-th point (default 8) and writes {row number: TPOT in ms, or null where it
+refuses the point}; goes on where an earlier run stopped. Estimates are those of its newest
+database of each engine, in its hybrid mode, which fills gaps.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import logging
 import lzma
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ PATHS = {
     "Qwen3.5-397B-A17B": "Qwen/Qwen3.5-397B-A17B",
     "gpt-oss-120b": "openai/gpt-oss-120b",
 }
+SOURCE = "aiconfigurator 0.12.0, cli_estimate in HYBRID mode, newest database of each engine"
 BLOCKED = ("DeepSeek-V3", "GLM-5", "MiniMax-M2.5", "Qwen3-235B-A22B", "Qwen3.5-397B-A17B")
 """Models whose fp8 weights have block scales."""
 
@@ -72,17 +74,22 @@ def estimate(cli_estimate: Any, row: dict[str, str]) -> float | None:
     return float(found.tpot)
 
 
-def main(target: str, every: str = "8") -> int:
+def main(target: str, every: str = "8", limit_s: str = "3600") -> int:
+    """Exit status 0 when all sampled points are there, 3 when another run has to go on."""
     from aiconfigurator.cli.api import cli_estimate
 
     logging.disable(logging.CRITICAL)
+    path, begin = Path(target), time.monotonic()
     rows = list(csv.DictReader(lzma.decompress(DATA.read_bytes()).decode().splitlines()))
-    found: dict[str, float | None] = {}
-    for number in range(0, len(rows), int(every)):
+    record = json.loads(path.read_text()) if path.exists() else {"source": SOURCE, "tpot_ms": {}}
+    found = record["tpot_ms"]
+    due = [n for n in range(0, len(rows), int(every)) if str(n) not in found]
+    due.sort(key=lambda n: (rows[n]["device"], rows[n]["engine"], rows[n]["model"]))
+    for number in due:
+        if time.monotonic() - begin > float(limit_s):
+            return 3
         found[str(number)] = estimate(cli_estimate, rows[number])
-        if len(found) % 10 == 0:
-            Path(target).write_text(json.dumps(found))
-    Path(target).write_text(json.dumps(found) + "\n")
+        path.write_text(json.dumps(record) + "\n")
     print(f"{len(found)} points, {sum(v is None for v in found.values())} refused")
     return 0
 

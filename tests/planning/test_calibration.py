@@ -61,6 +61,15 @@ def test_a_measured_deployment_has_a_narrower_interval_than_a_new_model_or_devic
     assert alike.high_s / alike.value_s < model.high_s / model.value_s
 
 
+def test_a_model_measured_with_another_engine_only_counts_as_new() -> None:
+    shape = models.find("DeepSeek-V3")
+    kinds = {
+        engine: speed_model().basis(Deployment(shape, devices()["b200"], 8, engine))
+        for engine in ("vllm", "sglang", "trtllm")
+    }
+    assert kinds == {"vllm": "model", "sglang": "configuration", "trtllm": "configuration"}
+
+
 def test_a_prediction_is_near_a_measurement_of_the_same_deployment() -> None:
     same = [
         m

@@ -235,3 +235,9 @@ def test_no_device_holds_less_than_one_head_and_all_hold_at_least_one_copy(
 def test_a_model_that_does_not_fit_is_refused_with_its_numbers() -> None:
     with pytest.raises(InputError, match=r"does not fit.*141\.0 GB weights"):
         kv.pool_bytes(80e9, 141e9, 4e9)
+
+
+def test_pools_that_share_nothing_hold_whole_sessions_each() -> None:
+    latent = models.find("DeepSeek-V3").layout
+    assert kv.capacity_sessions(latent, 8 * 1.9 * 70272, 1) == 15
+    assert kv.capacity_sessions(latent, 8 * 1.9 * 70272, 1, parts=8) == 8

@@ -49,6 +49,7 @@ def command(
     dtype: str | None = None,
     kv_dtype: str | None = None,
     ep: int = 1,
+    dp_attention: Flag = False,
     preparedness: Preparedness = Preparedness.LOCAL_WEIGHTS,
     spike: float = 3.0,
     client_timeout: str = "60s",
@@ -87,6 +88,8 @@ def command(
         KV cache precision: bf16, fp8, nvfp4, q8_0, …; default bf16.
     ep: int
         Expert-parallel size.
+    dp_attention: bool
+        Every device keeps its own sequences (data-parallel attention).
     preparedness: Preparedness
         What a start finds: new_node, warm_node, local_weights, resident.
     spike: float
@@ -115,7 +118,7 @@ def command(
     count, device = parse_on(on)
     shape = models.find(model, dtype)
     seen = access_log or trace
-    deployment = Deployment(shape, device, count, engine, ep, False, kv_dtype or "bf16")
+    deployment = Deployment(shape, device, count, engine, ep, dp_attention, kv_dtype or "bf16")
     ask = Ask(
         deployment,
         parse_traffic(traffic, arrivals.read(seen) if seen else None, str(seen)),

@@ -167,7 +167,10 @@ class SpeedModel:
         }
 
     def basis(self, deployment: Deployment) -> str:
-        """What the interval rests on: measured alike, or a model or device that never was."""
+        """What the interval rests on: measured alike, or a model or device that never was.
+
+        Both count per engine: a model measured with another engine only is as good as new.
+        """
         known = {k: getter(deployment) in self._seen[k] for k, getter in _KINDS.items()}
         return next((kind for kind in ("device", "model") if not known[kind]), "configuration")
 
@@ -184,11 +187,11 @@ class SpeedModel:
 
 
 def _device_of(d: Deployment) -> Hashable:
-    return d.device.key
+    return d.device.key, d.engine
 
 
 def _model_of(d: Deployment) -> Hashable:
-    return d.shape.layers, d.shape.hidden, d.shape.parameters.total
+    return d.shape.layers, d.shape.hidden, d.shape.parameters.total, d.engine
 
 
 _KINDS: dict[str, Callable[[Deployment], Hashable]] = {"device": _device_of, "model": _model_of}

@@ -49,6 +49,11 @@ class Deployment:
         """Tensor-parallel size of attention: 1 where every device keeps its own sequences."""
         return 1 if self.dp_attention else self.num_devices
 
+    @property
+    def kv_parts(self) -> int:
+        """Pools of KV memory that share no session."""
+        return self.num_devices if self.dp_attention else 1
+
     def workspace(self) -> float:
         """Bytes kept for activations and graphs: 35/8 GB a device, at most 8 % of its memory.
 

@@ -25,6 +25,7 @@ SHARED_KEYS = (
 @dataclass(frozen=True, slots=True)
 class ParameterCount:
     """Counts of weights. `expert`: one expert of one layer; 0 experts is a dense model.
+    `encoder`: an encoder's weights, used once per input and not per token.
 
     `embedding`: the input table (read one row per token); `head` is the output projection,
     which a tied model takes from the same bytes. Norms, biases and vision parts are left out
@@ -40,6 +41,7 @@ class ParameterCount:
     experts: int = 0
     experts_per_token: int = 0
     moe_layers: int = 0
+    encoder: int = 0
 
     @property
     def routed(self) -> int:
@@ -52,7 +54,8 @@ class ParameterCount:
 
     @property
     def total(self) -> int:
-        return self.dense + self.routed + (0 if self.tied else self.embedding)
+        own_table = 0 if self.tied else self.embedding
+        return self.dense + self.routed + self.encoder + own_table
 
     @property
     def active(self) -> int:
@@ -221,6 +224,6 @@ def _whisper(f: Fields) -> ParameterCount:
     feed_d = f.count("decoder_ffn_dim", default=4 * width)
     feed_e = f.count("encoder_ffn_dim", default=4 * width)
     layers, encoder = f.count("decoder_layers"), f.count("encoder_layers")
-    attention = (8 * layers + 4 * encoder) * width * width
-    feed = 2 * width * (layers * feed_d + encoder * feed_e)
-    return ParameterCount(attention, feed, table, table, True)
+    attention, feed = 8 * layers * width * width, 2 * width * layers * feed_d
+    whole = encoder * (4 * width * width + 2 * width * feed_e)
+    return ParameterCount(attention, feed, table, table, True, encoder=whole)

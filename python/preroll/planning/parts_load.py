@@ -121,7 +121,7 @@ def kv_part(sizing: Sizing) -> Part:
         lines.append(Line("tokens", f"{tokens:,.0f} of unbounded context", tokens))
     contexts = [c for c in CONTEXTS if c <= d.shape.max_context] or [d.shape.max_context]
     for context in contexts:
-        fit = kv.capacity_sessions(layout, pool, context, dtype, tp)
+        fit = kv.capacity_sessions(layout, pool, context, dtype, tp, d.kv_parts)
         lines.append(Line(f"sessions of {context:,} tokens", f"{fit:,}", fit))
     return Part(
         "kv",
@@ -173,7 +173,10 @@ def _speed_validity(basis: str) -> str:
         "model": "; this model was never measured: the interval is that of models held out",
         "device": "; this device was never measured: the interval is that of devices held out",
     }
-    return "closed loop, no shared prefix, no speculative decoding" + note.get(basis, "")
+    plain = (
+        "closed loop, no shared prefix, no speculative decoding; a mean over tokens: single gaps"
+    )
+    return f"{plain} vary with the prefills in the batch" + note.get(basis, "")
 
 
 def _batch_line(sizing: Sizing, batch: int) -> Line:

@@ -9,7 +9,7 @@ from preroll.planning.formulas.coldstart import Gaps
 from preroll.planning.inputs import Ask
 from preroll.planning.levers import levers
 from preroll.planning.report import Line, Plan, percent, seconds, size
-from preroll.planning.sizing import Sizing
+from preroll.planning.sizing import LARGEST_BATCH, Sizing
 
 MOST_REPLICAS = 10_000
 HOUR = 3600.0
@@ -52,7 +52,7 @@ def _header(sizing: Sizing) -> str:
 
 def _conclusions(sizing: Sizing) -> list[Line]:
     ask, slots = sizing.ask, sizing.max_concurrency
-    by = "the ITL target" if slots < sizing.kv_sessions else "the KV pool"
+    by = _bound_by(sizing)
     lines = [
         Line(
             "replicas",
@@ -82,6 +82,12 @@ def _conclusions(sizing: Sizing) -> list[Line]:
     return lines
 
 
+def _bound_by(sizing: Sizing) -> str:
+    if sizing.max_concurrency >= LARGEST_BATCH:
+        return "the largest batch that was ever measured"
+    return "the KV pool" if sizing.max_concurrency >= sizing.kv_sessions else "the ITL target"
+
+
 def idle_timeout_s(sizing: Sizing) -> float:
     """The time-out that costs least on the user's gaps; the cost of a start without any."""
     cost = sizing.start_s()
@@ -107,6 +113,13 @@ def _warnings(sizing: Sizing) -> list[str]:
         found.append(
             f"{ask.traffic.isl + ask.traffic.osl:.0f} tokens exceed the model's context of"
             f" {ask.deployment.shape.max_context}"
+        )
+    if ask.deployment.shape.parameters.encoder:
+        found.append("the encoder's own time per input is not modelled: measure it")
+    if ask.deployment.shape.is_latent and ask.deployment.kv_split > 1:
+        found.append(
+            "tensor parallelism holds the latent KV cache once per device: --dp-attention"
+            " holds it once in all"
         )
     if sizing.replicas > MOST_REPLICAS:
         found.append(f"{sizing.replicas} replicas: is the rate in requests per second?")

@@ -69,7 +69,7 @@ def _shorten(line: dict[str, Any]) -> None:
 
 def as_text(plan: Plan) -> str:
     """The page for a terminal, at most 100 columns."""
-    out = [plan.header]
+    out = [row for line in plan.header.splitlines() for row in textwrap.wrap(line, WIDTH)]
     for number, part in enumerate(plan.parts, 1):
         out += ["", f"{number}. {part.title}", *_wrapped(f"= {part.formula}")]
         out += _wrapped(f"inputs: {part.inputs}")

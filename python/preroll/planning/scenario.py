@@ -8,6 +8,7 @@ from typing import Any
 from preroll.core import ScaleParameters
 from preroll.errors import InputError
 from preroll.planning.simulator import Scenario
+from preroll.planning.step_model import StepModel, step_model
 from preroll.planning.workloads import Options, duration_s
 
 DEFAULT_UTILISATION = 0.7
@@ -33,7 +34,8 @@ class Inputs:
         Share of the service time after which the first byte comes.
     batch: str
         Continuous batching instead of slots: max_batch=64,step=10ms,seq=50us,kv_token=30ns,
-        prefill_token=40us,kv_tokens=400000,chunk=2048,prefix_blocks=0.
+        prefill_token=40us,kv_tokens=400000,chunk=2048,prefix_blocks=0; or from the speed model
+        of `preroll plan`: model=Llama-3.1-70B,on=8xH100,max_batch=256.
     min: int
         Least replicas.
     max: int
@@ -179,15 +181,19 @@ def _service(inputs: Inputs) -> tuple[dict[str, Any], int]:
 
 def _batch(text: str) -> tuple[dict[str, Any], int]:
     options = Options(text, "batch")
+    model, on = options.text("model", ""), options.text("on", "")
+    if bool(model) != bool(on):
+        raise InputError("batch: model= and on= go together, such as model=Llama-3.1-8B,on=1xH100")
+    default = step_model(model, on) if model else StepModel(0.010, 0.0, 0.0, 0.0, 400_000, 0.0)
     max_batch = int(options.number("max_batch", 64))
     service = {
         "kind": "batch",
         "max_batch": max_batch,
-        "step_s": options.seconds("step", "10ms"),
-        "seq_s": options.seconds("seq", "0s"),
-        "kv_token_s": options.seconds("kv_token", "0s"),
-        "prefill_token_s": options.seconds("prefill_token", "0s"),
-        "kv_tokens": int(options.number("kv_tokens", 400_000)),
+        "step_s": options.seconds("step", f"{default.step_s}s"),
+        "seq_s": options.seconds("seq", f"{default.seq_s}s"),
+        "kv_token_s": options.seconds("kv_token", f"{default.kv_token_s}s"),
+        "prefill_token_s": options.seconds("prefill_token", f"{default.prefill_token_s}s"),
+        "kv_tokens": int(options.number("kv_tokens", default.kv_tokens)),
         "chunk_tokens": int(options.number("chunk", 2048)),
         "prefix_blocks": int(options.number("prefix_blocks", 0)),
         "block_tokens": int(options.number("block_tokens", 512)),

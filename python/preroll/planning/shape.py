@@ -75,7 +75,7 @@ class ModelShape:
         dense, expert = self.widths
         p = self.parameters
         table = 0.0 if p.tied else p.embedding * 2.0
-        return p.dense * dense + p.routed * expert + table
+        return (p.dense + p.encoder) * dense + p.routed * expert + table
 
     def read_bytes(self, batch: float) -> tuple[float, float]:
         """Bytes of dense weights and of distinct experts that one decode step of `batch` reads."""

@@ -47,7 +47,7 @@ class Sizing:
         t, d = self.ask.traffic, self.ask.deployment
         context = math.ceil(t.isl + t.osl)
         layout, tp = d.shape.layout, d.kv_split
-        return kv.capacity_sessions(layout, self.pool_bytes, context, d.kv_dtype, tp)
+        return kv.capacity_sessions(layout, self.pool_bytes, context, d.kv_dtype, tp, d.kv_parts)
 
     @cached_property
     def speed_limit(self) -> tuple[int, int, int]:

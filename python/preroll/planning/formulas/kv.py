@@ -138,14 +138,21 @@ def pool_bytes(memory: float, weights: float, workspace: float, usable: float = 
 
 
 def capacity_sessions(
-    layout: KvLayout, pool: float, context: int, dtype: str = "bf16", tp: int = 1
+    layout: KvLayout,
+    pool: float,
+    context: int,
+    dtype: str = "bf16",
+    tp: int = 1,
+    parts: int = 1,
 ) -> int:
-    """Whole sessions of `context` tokens in `pool` bytes: floor(pool / sequence_bytes).
+    """Whole sessions of `context` tokens in `pool` bytes: parts·floor(pool/parts/sequence_bytes).
 
+    `parts`: pools that share no session (data-parallel attention has one per device).
     Valid: context >= 1. Ignores shared prefixes, which let more sessions in.
     """
-    length = whole("context", context, 1, 10**9)
-    return int(positive("pool", pool) // sequence_bytes(layout, length, dtype, tp))
+    length, pools = whole("context", context, 1, 10**9), whole("parts", parts, 1, 1024)
+    each = sequence_bytes(layout, length, dtype, tp)
+    return pools * int(positive("pool", pool) / pools // each)
 
 
 def _per_token(cache: TokenCache, dtype: str, tp: int) -> float:

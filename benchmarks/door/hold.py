@@ -26,7 +26,9 @@ from scenarios import chat
 from targets import MODEL, Target, start_door
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-DRIP_S = 0.5
+DRIP_S = 0.01
+# Each slow client sends a byte every half second; they do not do so all at once.
+SLICES = 50
 
 
 def idle_request() -> bytes:
@@ -51,6 +53,7 @@ class Held:
         self.idle: list[socket.socket] = []
         self.slow: list[socket.socket] = []
         self.answered = 0
+        self._slice = 0
 
     def close(self) -> None:
         self._selector.close()
@@ -95,15 +98,12 @@ class Held:
             connection.send(HEAD[:20])
             self.slow.append(connection)
 
-    def drip(self) -> int:
-        """One byte more from every slow client; returns how many the door has given up."""
-        gone = 0
-        for connection in self.slow:
-            try:
+    def drip(self) -> None:
+        """One byte more from the next slice of slow clients; the door may have given some up."""
+        self._slice = (self._slice + 1) % SLICES
+        for connection in self.slow[self._slice :: SLICES]:
+            with contextlib.suppress(OSError):
                 connection.send(b"x")
-            except OSError:
-                gone += 1
-        return gone
 
 
 def good_client(program: str, port: int, requests: int, drip: Held | None) -> dict[str, Any]:

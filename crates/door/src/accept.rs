@@ -127,7 +127,6 @@ pub async fn serve(door: Rc<Door>, link: Rc<Link>) {
     };
     let mut server = http1::Builder::new()
         .max_buf_size(BUFFER_BYTES.max(limits.head_bytes + (8 << 10)))
-        .max_headers(128)
         .serve_connection(TokioIo::new(gate), service);
     let mut is_told = false;
     let end = poll_fn(|cx| poll(&door, &link, &mut server, &mut is_told, cx)).await;

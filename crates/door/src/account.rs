@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::clock::now_ns;
 use crate::door::Door;
+use crate::forward::RequestId;
 use crate::history::Life;
 use crate::log::Line;
 use crate::metrics::Phase;
@@ -76,7 +77,7 @@ impl Ending {
 pub struct Account {
     pub door: Rc<Door>,
     pub handle: Rc<StageHandle>,
-    pub request_id: String,
+    pub request_id: RequestId,
     pub life: Rc<Life>,
     arrived_ns: u64,
     method: Method,
@@ -98,13 +99,13 @@ impl Account {
         door: &Rc<Door>,
         handle: &Rc<StageHandle>,
         parts: &Parts,
-        request_id: String,
+        request_id: RequestId,
     ) -> Account {
         let now = now_ns();
         Account {
             door: door.clone(),
             handle: handle.clone(),
-            life: door.history.begin(&request_id, &handle.name, now),
+            life: door.history.begin(request_id.as_str(), &handle.name, now),
             request_id,
             arrived_ns: now,
             method: parts.method.clone(),
@@ -184,7 +185,7 @@ impl Account {
     pub fn last_words(&self, message: &str) -> Option<Bytes> {
         let scanner = self.scanner.as_ref()?;
         let error = json!({"error": {"message": message, "type": "upstream_error", "code": 502,
-            "param": null, "request_id": self.request_id}});
+            "param": null, "request_id": self.request_id.as_str()}});
         Some(Bytes::from(scanner.last_words(&error.to_string())))
     }
 
@@ -258,7 +259,7 @@ impl Drop for Account {
         let first_content = report.and_then(|r| r.first_content_ns);
         let usage = report.and_then(|r| r.usage.as_ref());
         log.write(&Line {
-            request_id: &self.request_id,
+            request_id: self.request_id.as_str(),
             method: self.method.as_str(),
             path: self.uri.path(),
             stage: self.handle.stage.name(),

@@ -127,11 +127,40 @@ pub fn target(uri: &Uri, strip: Option<&str>) -> Option<Uri> {
 }
 
 /// A request id from outside: kept when it is short and cannot break a log line or a URL.
-pub fn request_id(headers: &HeaderMap) -> String {
-    let given = headers
-        .get(REQUEST_ID)
-        .and_then(|value| auth::request_id(value.as_bytes()));
-    given.map_or_else(|| format!("{:032x}", fastrand::u128(..)), str::to_owned)
+pub fn request_id(headers: &HeaderMap) -> RequestId {
+    match headers.get(REQUEST_ID) {
+        Some(value) if auth::request_id(value.as_bytes()).is_some() => RequestId(value.clone()),
+        _ => {
+            let mut text = [0; 32];
+            write_hex(&mut text, fastrand::u128(..));
+            RequestId(header(&text))
+        }
+    }
+}
+
+/// A request's id, ready to be a header: one piece of memory for all who say it.
+#[derive(Debug, Clone)]
+pub struct RequestId(HeaderValue);
+
+impl RequestId {
+    pub fn as_str(&self) -> &str {
+        self.0.to_str().unwrap_or_default()
+    }
+
+    pub fn value(&self) -> &HeaderValue {
+        &self.0
+    }
+}
+
+fn header(text: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static("?"))
+}
+
+/// The lowest digits of `value`, as many as there is room for.
+fn write_hex(text: &mut [u8], value: u128) {
+    for (at, digit) in text.iter_mut().rev().enumerate() {
+        *digit = b"0123456789abcdef"[(value >> (4 * at)) as usize & 15];
+    }
 }
 
 /// The W3C trace context: the client's when it is valid, else a new one.
@@ -139,9 +168,10 @@ pub fn traceparent(headers: &HeaderMap) -> HeaderValue {
     match headers.get(TRACEPARENT) {
         Some(value) if is_traceparent(value.as_bytes()) => value.clone(),
         _ => {
-            let (trace, span) = (fastrand::u128(1..), fastrand::u64(1..));
-            let text = format!("00-{trace:032x}-{span:016x}-00");
-            HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+            let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+            write_hex(&mut text[3..35], fastrand::u128(1..));
+            write_hex(&mut text[36..52], u128::from(fastrand::u64(1..)));
+            header(&text)
         }
     }
 }
@@ -206,13 +236,11 @@ mod tests {
 
     #[test]
     fn an_unsafe_request_id_is_replaced() {
-        assert_eq!(
-            request_id(&map(&[("x-request-id", "abc-1.2:3")])),
-            "abc-1.2:3"
-        );
+        let kept = request_id(&map(&[("x-request-id", "abc-1.2:3")]));
+        assert_eq!(kept.as_str(), "abc-1.2:3");
         for id in ["", "a b", "a\"b", "a\tb", "\u{e9}", &"a".repeat(129)] {
             let made = request_id(&map(&[("x-request-id", id)]));
-            assert_eq!(made.len(), 32, "{id:?}");
+            assert_eq!(made.as_str().len(), 32, "{id:?}");
         }
     }
 

@@ -13,7 +13,7 @@ use http::HeaderValue;
 use crate::clock::now_ns;
 use crate::io::upstream::{Upstream, connect};
 use crate::queue::Replica;
-use crate::tables::ReplicaTable;
+use crate::tables::{Address, ReplicaTable};
 
 /// What of a replica goes into every request to it, and its idle connections.
 pub struct Backend {
@@ -50,6 +50,11 @@ impl Backend {
         }
     }
 
+    /// Whether it is reached by a Unix socket.
+    pub fn is_unix(&self) -> bool {
+        matches!(self.table.address, Address::Unix(_))
+    }
+
     fn idle_limit_ns(&self) -> u64 {
         // A quarter is left for the way there and for the server's coarse timers.
         self.table.keepalive_ms * 750_000
@@ -60,7 +65,7 @@ impl Backend {
         let now = now_ns();
         loop {
             let upstream = self.idle.borrow_mut().pop()?;
-            let age = now.saturating_sub(upstream.idle_since_ns);
+            let age = now.saturating_sub(upstream.idle_since_ns());
             if age < self.idle_limit_ns() && upstream.is_reusable() {
                 return Some(upstream);
             }
@@ -84,7 +89,7 @@ impl Backend {
         if self.replica.is_gone() || !upstream.is_ready() {
             return;
         }
-        upstream.idle_since_ns = now_ns();
+        upstream.rest(now_ns());
         self.idle.borrow_mut().push(upstream);
     }
 
@@ -96,7 +101,7 @@ impl Backend {
             self.idle_limit_ns()
         };
         let dead = |upstream: &mut Upstream| {
-            now.saturating_sub(upstream.idle_since_ns) >= limit || !upstream.is_reusable()
+            now.saturating_sub(upstream.idle_since_ns()) >= limit || !upstream.is_reusable()
         };
         let closed: Vec<_> = self.idle.borrow_mut().extract_if(.., dead).collect();
         drop(closed);

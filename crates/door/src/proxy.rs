@@ -15,7 +15,7 @@ use crate::body_model::{self, Facts};
 use crate::buffer::{self, Held, Unread};
 use crate::door::Door;
 use crate::facts;
-use crate::forward;
+use crate::forward::{self, RequestId};
 use crate::io::link::{Link, Origin};
 use crate::reply::{self, OutBody};
 use crate::routes::{Routing, StageHandle, prefix_of};
@@ -105,7 +105,7 @@ pub async fn answer(
     door: &Rc<Door>,
     link: &Rc<Link>,
     request: Request<Incoming>,
-    request_id: String,
+    request_id: RequestId,
 ) -> Response<OutBody> {
     match run(door, link, request, request_id).await {
         Ok(response) => response,
@@ -122,7 +122,7 @@ async fn run(
     door: &Rc<Door>,
     link: &Rc<Link>,
     request: Request<Incoming>,
-    request_id: String,
+    request_id: RequestId,
 ) -> Result<Response<OutBody>, Stop> {
     let routing = door.routing();
     let (mut parts, body) = request.into_parts();
@@ -154,12 +154,7 @@ async fn run(
         return session::open(link, account, parts).await;
     }
     let body_limit = routing.tables.limits.body_bytes;
-    let outgoing = Outgoing {
-        parts,
-        payload,
-        model_span: facts.model_span,
-        body_limit,
-    };
+    let outgoing = Outgoing::new(parts, payload, facts.model_span, body_limit);
     send::deliver(link, account, ask, outgoing).await
 }
 

@@ -16,7 +16,7 @@ use crate::admit::{self, unless_gone};
 use crate::body_model::json_string;
 use crate::buffer::Held;
 use crate::clock::now_ns;
-use crate::forward;
+use crate::forward::{self, RequestId};
 use crate::io::body::{ClientBody, SendBody};
 use crate::io::link::{Link, Waiting};
 use crate::io::upstream::{Unanswered, Upstream};
@@ -45,12 +45,24 @@ pub struct Outgoing {
     /// Where the model's name stands in a held body.
     pub model_span: Option<Range<usize>>,
     pub body_limit: u64,
+    /// It was given away: it cannot be sent once more.
+    is_spent: bool,
 }
 
 impl Outgoing {
-    /// Whether it can be sent once more.
-    fn is_repeatable(&self) -> bool {
-        !matches!(self.payload, Payload::Stream(_))
+    pub fn new(
+        parts: Parts,
+        payload: Payload,
+        model_span: Option<Range<usize>>,
+        body_limit: u64,
+    ) -> Outgoing {
+        Outgoing {
+            parts,
+            payload,
+            model_span,
+            body_limit,
+            is_spent: false,
+        }
     }
 
     /// The body with the model's name as the engine knows it.
@@ -68,13 +80,15 @@ impl Outgoing {
         Bytes::from(parts.concat())
     }
 
-    /// The request as this replica gets it. `is_last`: what cannot be copied may be taken.
-    fn request(&mut self, backend: &Backend, link: &Rc<Link>, is_last: bool) -> Request<SendBody> {
+    /// The request as this replica gets it. A copy stays here where sending can fail before a byte was taken, which
+    /// only a Unix socket tells for sure.
+    fn request(&mut self, backend: &Backend, link: &Rc<Link>) -> Request<SendBody> {
         let mut request = Request::new(SendBody::Empty);
         *request.method_mut() = self.parts.method.clone();
         *request.uri_mut() = self.parts.uri.clone();
+        self.is_spent = matches!(self.payload, Payload::Stream(_)) || !backend.is_unix();
         let headers = &mut self.parts.headers;
-        let mut headers = if is_last {
+        let mut headers = if self.is_spent {
             std::mem::take(headers)
         } else {
             headers.clone()
@@ -161,10 +175,7 @@ async fn obtain(
                     answered,
                 });
             }
-            Attempt::NeverRan(fault) if outgoing.is_repeatable() || fault == Fault::Connect => {
-                ticket = again(account, fault)?;
-            }
-            Attempt::NeverRan(fault) => return Err(failed(account, fault, "it broke off")),
+            Attempt::NeverRan(fault) => ticket = again(account, fault)?,
             Attempt::Broken(reason) => return Err(failed(account, Fault::Broken, &reason)),
             Attempt::Late(waiting) => return Err(late(account, waiting)),
             Attempt::BodyOver => return Err(too_large(outgoing.body_limit)),
@@ -199,10 +210,8 @@ enum Attempt {
 }
 
 /// Ids and trace context, once for all attempts.
-pub fn prepare(headers: &mut HeaderMap, request_id: &str) {
-    if let Ok(id) = HeaderValue::from_str(request_id) {
-        headers.insert(forward::REQUEST_ID, id);
-    }
+pub fn prepare(headers: &mut HeaderMap, request_id: &RequestId) {
+    headers.insert(forward::REQUEST_ID, request_id.value().clone());
     headers.insert(forward::TRACEPARENT, forward::traceparent(headers));
     headers.remove(forward::PARENT);
 }
@@ -215,17 +224,13 @@ async fn attempt(
     outgoing: &mut Outgoing,
 ) -> Attempt {
     if let Some(upstream) = backend.reuse() {
-        let request = outgoing.request(backend, link, !outgoing.is_repeatable());
-        match exchange(link, upstream, bounds, request).await {
-            Attempt::NeverRan(_) if outgoing.is_repeatable() => {}
+        match exchange(link, upstream, bounds, backend, outgoing).await {
+            Attempt::NeverRan(_) => {}
             other => return other,
         }
     }
     match backend.connect().await {
-        Ok(upstream) => {
-            let request = outgoing.request(backend, link, !outgoing.is_repeatable());
-            exchange(link, upstream, bounds, request).await
-        }
+        Ok(upstream) => exchange(link, upstream, bounds, backend, outgoing).await,
         Err(_) => Attempt::NeverRan(Fault::Connect),
     }
 }
@@ -234,8 +239,10 @@ async fn exchange(
     link: &Rc<Link>,
     mut upstream: Upstream,
     bounds: &Bounds,
-    request: Request<SendBody>,
+    backend: &Backend,
+    outgoing: &mut Outgoing,
 ) -> Attempt {
+    let request = outgoing.request(backend, link);
     let give_up = || {
         if link.is_body_over.get() {
             return Some(Attempt::BodyOver);
@@ -258,7 +265,7 @@ async fn exchange(
         Ok(Err(_)) if link.is_body_over.get() => Attempt::BodyOver,
         Ok(Err(Unanswered {
             never_ran: true, ..
-        })) => Attempt::NeverRan(Fault::Broken),
+        })) if !outgoing.is_spent => Attempt::NeverRan(Fault::Broken),
         Ok(Err(Unanswered { reason, .. })) => Attempt::Broken(reason),
         Err(gave_up) => gave_up,
     }
@@ -327,7 +334,11 @@ fn answer(link: &Rc<Link>, mut account: Account, obtained: Obtained) -> Response
         );
     }
     headers.insert(REPLICA, backend.id.clone());
-    headers.insert(QUEUE_MS, HeaderValue::from(told.waited_ns / 1_000_000));
+    let queue_ms = match told.waited_ns / 1_000_000 {
+        0 => HeaderValue::from_static("0"),
+        ms => HeaderValue::from(ms),
+    };
+    headers.insert(QUEUE_MS, queue_ms);
     if let Some(wait) = told
         .expected_ns
         .and_then(|ns| HeaderValue::try_from(seconds(ns)).ok())

@@ -22,14 +22,12 @@ pub async fn answer(
     request: Request<Incoming>,
 ) -> Response<OutBody> {
     let request_id = forward::request_id(request.headers());
-    let id_header = HeaderValue::from_str(&request_id);
+    let id = request_id.value().clone();
     let mut response = match local(door, link, &request) {
         Some(response) => response,
         None => proxy::answer(door, link, request, request_id).await,
     };
-    if let Ok(id) = id_header {
-        response.headers_mut().insert(forward::REQUEST_ID, id);
-    }
+    response.headers_mut().insert(forward::REQUEST_ID, id);
     if door.phase.get() != Phase::Serving {
         response
             .headers_mut()

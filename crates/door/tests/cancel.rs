@@ -70,7 +70,10 @@ fn leaving_with_pipelined_requests_unread_is_noticed() {
     drop(client);
     assert_closed(&mut server);
     door.await_in_flight(0);
-    assert!(origin.try_accept().is_none(), "the later requests never ran");
+    assert!(
+        origin.try_accept().is_none(),
+        "the later requests never ran"
+    );
 }
 
 #[test]

@@ -31,7 +31,9 @@ fn a_broken_event_stream_ends_its_event_says_so_and_has_no_last_chunk() {
     let (body, is_whole) = broken("text/event-stream", partial);
     assert!(!is_whole);
     let text = String::from_utf8(body).unwrap();
-    let rest = text.strip_prefix(partial).expect("what came before has left");
+    let rest = text
+        .strip_prefix(partial)
+        .expect("what came before has left");
     assert!(rest.starts_with("\n\nevent: error\ndata: {"), "{rest:?}");
     assert!(rest.ends_with("}\n\n"));
     let error: Value = serde_json::from_str(rest.trim().split_once("data: ").unwrap().1).unwrap();
@@ -149,7 +151,13 @@ fn an_engines_own_429_passes_with_retry_after_and_does_not_eject() {
     server.send("HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n");
     assert_eq!(client.response().field("retry-after"), Some("7"));
     let replicas = door.state()["replicas"].clone();
-    assert!(replicas.as_object().unwrap().values().all(|replica| replica["ejected"] == false));
+    assert!(
+        replicas
+            .as_object()
+            .unwrap()
+            .values()
+            .all(|replica| replica["ejected"] == false)
+    );
 }
 
 #[test]
@@ -177,7 +185,9 @@ fn an_explicit_deadline_bounds_the_whole_stream() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Preroll-Deadline-Ms: 500\r\n\r\n");
     let mut server = origin.accept();
     server.request();
-    server.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+    server.send(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
     assert_eq!(client.head().status, 200);
     server.send("9\r\ndata: 1\n\n\r\n");
     let (body, is_whole) = client.chunks();

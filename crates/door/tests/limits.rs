@@ -29,13 +29,19 @@ fn a_slow_head_is_a_408_and_a_silent_connection_is_closed() {
 fn a_head_that_is_too_large_is_a_431() {
     let origin = Origin::start();
     let door = Door::start(&tables(&[&origin]));
-    for fields in [format!("X: {}\r\n", "x".repeat(70_000)), "X: y\r\n".repeat(101)] {
+    for fields in [
+        format!("X: {}\r\n", "x".repeat(70_000)),
+        "X: y\r\n".repeat(101),
+    ] {
         let mut client = door.connect();
         client.send(&format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
         assert_eq!(client.response().status, 431);
     }
     let mut client = door.connect();
-    client.send(&format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(60_000)));
+    client.send(&format!(
+        "GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n",
+        "x".repeat(60_000)
+    ));
     let mut server = origin.accept();
     assert_eq!(server.request().field("x").map(str::len), Some(60_000));
     server.answer("");
@@ -63,7 +69,10 @@ fn a_body_over_its_bound_is_a_413_with_a_length_or_without() {
 #[test]
 fn bodies_that_are_held_share_one_budget() {
     let origin = Origin::start();
-    let mut tables = with_limits(&origin, json!({"body_bytes": 1000, "body_budget_bytes": 1500}));
+    let mut tables = with_limits(
+        &origin,
+        json!({"body_bytes": 1000, "body_budget_bytes": 1500}),
+    );
     tables["routes"] = json!([]);
     tables["stages"]["s"]["models"] = json!(["m"]);
     let door = Door::start(&tables);
@@ -106,7 +115,10 @@ fn connections_beyond_the_limit_are_told_so() {
     let held: Vec<Client> = (0..4).map(|_| door.connect()).collect();
     let mut beyond = door.connect();
     let response = beyond.response();
-    assert_eq!((response.status, response.field("retry-after")), (503, Some("1")));
+    assert_eq!(
+        (response.status, response.field("retry-after")),
+        (503, Some("1"))
+    );
     drop(held);
     eventually("there is room again", || {
         let mut client = door.connect();
@@ -122,11 +134,20 @@ fn keys_are_asked_for_on_the_public_listener_only() {
     let digest = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"; // of "secret"
     tables["keys"] = json!([{"id": "team", "sha256": digest}]);
     let door = Door::start(&tables);
-    for field in ["", "Authorization: Bearer wrong\r\n", "Authorization: secret\r\n"] {
+    for field in [
+        "",
+        "Authorization: Bearer wrong\r\n",
+        "Authorization: secret\r\n",
+    ] {
         let mut client = door.connect();
-        client.send(&format!("GET /v1/models HTTP/1.1\r\nHost: a\r\n{field}\r\n"));
+        client.send(&format!(
+            "GET /v1/models HTTP/1.1\r\nHost: a\r\n{field}\r\n"
+        ));
         let response = client.response();
-        assert_eq!((response.status, response.field("www-authenticate")), (401, Some("Bearer")));
+        assert_eq!(
+            (response.status, response.field("www-authenticate")),
+            (401, Some("Bearer"))
+        );
     }
     let mut client = door.connect();
     client.send("GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n\r\n");
@@ -160,7 +181,12 @@ fn the_admin_port_checks_host_origin_and_token() {
     assert_eq!(ask(&format!("Host: localhost:{port}\r\n{key}")), 200);
     assert_eq!(ask("Host: localhost\r\n"), 401);
     assert_eq!(ask(&format!("Host: evil.example\r\n{key}")), 403);
-    assert_eq!(ask(&format!("Host: localhost\r\nOrigin: http://evil.example\r\n{key}")), 403);
+    assert_eq!(
+        ask(&format!(
+            "Host: localhost\r\nOrigin: http://evil.example\r\n{key}"
+        )),
+        403
+    );
 }
 
 #[test]
@@ -174,14 +200,19 @@ fn a_drain_fails_readiness_serves_on_for_a_while_and_finishes_what_runs() {
     let mut idle = door.connect();
     assert_eq!(idle.get("/readyz").status, 200);
     door.drain();
-    eventually("readiness fails", || door.connect().get("/readyz").status == 503);
+    eventually("readiness fails", || {
+        door.connect().get("/readyz").status == 503
+    });
     let mut late = door.connect();
     late.post("/late", "{}");
     let mut on_late = origin.accept();
     on_late.request();
     on_late.answer("still served");
     let response = late.response();
-    assert_eq!((response.text().as_str(), response.field("connection")), ("still served", Some("close")));
+    assert_eq!(
+        (response.text().as_str(), response.field("connection")),
+        ("still served", Some("close"))
+    );
     assert!(idle.rest().is_empty(), "idle connections end");
     server.answer("finished");
     assert_eq!(running.response().text(), "finished");
@@ -212,8 +243,14 @@ fn the_access_log_keeps_errors_and_the_sample() {
     door.drain();
     assert_eq!(door.join(), Ok(()));
     let text = std::fs::read_to_string(file).unwrap();
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines.len(), 1, "{text}");
-    assert_eq!((&lines[0]["path"], &lines[0]["status"]), (&json!("/broken"), &json!(502)));
+    assert_eq!(
+        (&lines[0]["path"], &lines[0]["status"]),
+        (&json!("/broken"), &json!(502))
+    );
     assert_eq!(lines[0]["outcome"], "broken");
 }

@@ -23,9 +23,15 @@ fn a_request_and_its_answer_pass_with_ids_and_without_hop_by_hop_fields() {
     assert_eq!(request.field("x-kept"), Some("v"));
     let trace = request.field("traceparent").expect("made");
     assert_eq!((trace.len(), &trace[..3]), (55, "00-"));
-    for gone in
-        ["x-hop", "keep-alive", "te", "connection", "authorization", "x-preroll-parent", "content_length"]
-    {
+    for gone in [
+        "x-hop",
+        "keep-alive",
+        "te",
+        "connection",
+        "authorization",
+        "x-preroll-parent",
+        "content_length",
+    ] {
         assert_eq!(request.field(gone), None, "{gone}");
     }
     server.send(concat!(
@@ -37,7 +43,11 @@ fn a_request_and_its_answer_pass_with_ids_and_without_hop_by_hop_fields() {
     assert_eq!(response.field("x-request-id"), Some("my-id"));
     assert_eq!(response.field("x-own"), Some("2"));
     assert_eq!(response.field("x-private"), None);
-    assert!(response.field("x-preroll-replica").is_some_and(|id| id.starts_with('r')));
+    assert!(
+        response
+            .field("x-preroll-replica")
+            .is_some_and(|id| id.starts_with('r'))
+    );
     assert_eq!(response.field("x-preroll-queue-ms"), Some("0"));
 }
 
@@ -90,7 +100,10 @@ fn continue_is_said_when_the_body_is_wanted_and_not_to_a_refused_request() {
     client.send("hello");
     let mut server = origin.accept();
     let request = server.request();
-    assert_eq!((request.text().as_str(), request.field("expect")), ("hello", None));
+    assert_eq!(
+        (request.text().as_str(), request.field("expect")),
+        ("hello", None)
+    );
     server.answer("ok");
     assert_eq!(client.response().status, 200);
     let mut refused = door.connect();
@@ -118,7 +131,10 @@ fn head_and_bodiless_answers_keep_the_connection_usable() {
     server.request();
     server.answer("last");
     assert_eq!(client.response().text(), "last");
-    assert!(origin.try_accept().is_none(), "one connection served all four");
+    assert!(
+        origin.try_accept().is_none(),
+        "one connection served all four"
+    );
 }
 
 #[test]
@@ -183,10 +199,22 @@ fn messages_with_two_readings_are_refused_and_reach_no_replica() {
     let origin = Origin::start();
     let door = Door::start(&tables(&[&origin]));
     let cases = [
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx", 400),
-        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n", 501),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+            400,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+            400,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n",
+            501,
+        ),
         ("GET / HTTP/1.1\r\n\r\n", 400),
         ("GET / HTTP/1.1\nHost: a\n\n", 400),
     ];
@@ -225,7 +253,9 @@ fn a_path_prefix_is_stripped_and_the_replicas_host_and_key_are_set() {
     tables["routes"] = json!([{"path": "/echo/*", "stage": "s", "strip_prefix": true}]);
     let door = Door::start(&tables);
     let mut client = door.connect();
-    client.send("GET http://front/echo/x?y=1 HTTP/1.1\r\nHost: front\r\nAuthorization: Bearer mine\r\n\r\n");
+    client.send(
+        "GET http://front/echo/x?y=1 HTTP/1.1\r\nHost: front\r\nAuthorization: Bearer mine\r\n\r\n",
+    );
     let mut server = origin.accept();
     let request = server.request();
     assert_eq!(request.start, "GET /x?y=1 HTTP/1.1");
@@ -238,9 +268,7 @@ fn a_path_prefix_is_stripped_and_the_replicas_host_and_key_are_set() {
 #[test]
 fn the_model_picks_the_stage_and_is_renamed_for_the_engine() {
     let (one, two) = (Origin::start(), Origin::start());
-    let stage = |origin: &Origin, models: &[&str], name: Option<&str>| {
-        json!({"models": models, "replicas": [origin.replica_with(json!({"model": name}))]})
-    };
+    let stage = |origin: &Origin, models: &[&str], name: Option<&str>| json!({"models": models, "replicas": [origin.replica_with(json!({"model": name}))]});
     let tables = json!({
         "version": 1,
         "stages": {"a": stage(&one, &["ma"], None), "b": stage(&two, &["mb"], Some("engine\"s"))},
@@ -248,10 +276,16 @@ fn the_model_picks_the_stage_and_is_renamed_for_the_engine() {
     });
     let door = Door::start(&tables);
     let mut client = door.connect();
-    client.post("/v1/chat/completions", r#"{"x": {"model": "ma"}, "model" : "mb", "stream": true}"#);
+    client.post(
+        "/v1/chat/completions",
+        r#"{"x": {"model": "ma"}, "model" : "mb", "stream": true}"#,
+    );
     let mut server = two.accept();
     let request = server.request();
-    assert_eq!(request.text(), r#"{"x": {"model": "ma"}, "model" : "engine\"s", "stream": true}"#);
+    assert_eq!(
+        request.text(),
+        r#"{"x": {"model": "ma"}, "model" : "engine\"s", "stream": true}"#
+    );
     server.answer("b");
     assert_eq!(client.response().text(), "b");
     client.send("GET /v1/realtime?model=ma HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -16,11 +16,17 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 fn data(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
 }
 
 fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 #[test]
@@ -33,14 +39,20 @@ fn a_request_passes_over_tls_and_plain_text_gets_nothing() {
         args.tls_key = Some(data("localhost.key"));
     });
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(data("localhost.crt")).unwrap()).unwrap();
-    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    roots
+        .add(CertificateDer::from_pem_file(data("localhost.crt")).unwrap())
+        .unwrap();
+    let config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
     let name = "localhost".try_into().unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
     let socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut client = StreamOwned::new(connection, socket);
-    client.write_all(b"GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    client
+        .write_all(b"GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut server = origin.accept();
     assert_eq!(server.request().start, "GET /x HTTP/1.1");
     server.answer("over tls");
@@ -50,7 +62,9 @@ fn a_request_passes_over_tls_and_plain_text_gets_nothing() {
 
     let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
     plain.set_read_timeout(Some(PATIENCE)).unwrap();
-    plain.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    plain
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP/"));

@@ -22,13 +22,19 @@ fn open(door: &Door, origin: &Origin) -> (Client, Client) {
     let request = server.head();
     assert_eq!(request.field("upgrade"), Some("websocket"));
     assert_eq!(request.field("connection"), Some("upgrade"));
-    assert_eq!(request.field("sec-websocket-key"), Some("dGhlIHNhbXBsZSBub25jZQ=="));
+    assert_eq!(
+        request.field("sec-websocket-key"),
+        Some("dGhlIHNhbXBsZSBub25jZQ==")
+    );
     server.send(ACCEPT);
     server.send_bytes(b"\x81\x02hi");
     let response = client.head();
     assert_eq!(response.status, 101);
     assert_eq!(response.field("upgrade"), Some("websocket"));
-    assert_eq!(response.field("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+    assert_eq!(
+        response.field("sec-websocket-accept"),
+        Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+    );
     assert_eq!(response.field("transfer-encoding"), None);
     assert_eq!(client.until(b"hi"), b"\x81\x02hi");
     assert_eq!(server.until(b"early"), b"early");
@@ -41,7 +47,10 @@ fn bytes_pass_both_ways_and_a_session_takes_no_slot() {
     let door = Door::start(&tables(&[&origin]));
     let (mut client, mut server) = open(&door, &origin);
     let state = door.state();
-    assert_eq!((&state["sessions"], &state["in_flight"]), (&json!(1), &json!(0)));
+    assert_eq!(
+        (&state["sessions"], &state["in_flight"]),
+        (&json!(1), &json!(0))
+    );
     for n in 0..100 {
         client.send(&format!("ping{n}."));
         server.until(format!("ping{n}.").as_bytes());
@@ -107,7 +116,10 @@ fn a_drain_closes_both_sides_with_1012_between_two_frames() {
     assert_eq!(client.until(b"abc"), b"\x82\x05abc");
     door.drain();
     // The client's direction is at a boundary: the replica is told at once.
-    assert_eq!(server.until(&[0x03, 0xf4]), [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xf4]);
+    assert_eq!(
+        server.until(&[0x03, 0xf4]),
+        [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xf4]
+    );
     server.send_bytes(b"de");
     assert_eq!(client.until(&[0x03, 0xf4]), b"de\x88\x02\x03\xf4");
     client.send_bytes(&[0x88, 0x82, 0, 0, 0, 0, 0x03, 0xf4]);
@@ -124,7 +136,10 @@ fn another_upgrade_is_ignored() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n");
     let mut server = origin.accept();
     let request = server.request();
-    assert_eq!((request.field("upgrade"), request.field("http2-settings")), (None, None));
+    assert_eq!(
+        (request.field("upgrade"), request.field("http2-settings")),
+        (None, None)
+    );
     server.answer("plain");
     assert_eq!(client.response().text(), "plain");
 }

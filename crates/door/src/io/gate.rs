@@ -353,7 +353,7 @@ impl AsyncWrite for Gate {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.link.sock.poll_write_vectored(cx, bufs)
+        self.link.sock.poll_write_gathered(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {

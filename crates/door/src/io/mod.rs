@@ -7,5 +7,6 @@ pub mod gate;
 pub mod head;
 pub mod link;
 pub mod listen;
+pub mod quiet;
 pub mod sock;
 pub mod upstream;

@@ -52,6 +52,9 @@ impl Sock {
     }
 }
 
+/// Writes up to this size are put together: most heads and chunks.
+const GATHER_BYTES: usize = 2048;
+
 /// A socket that its connection's parts share, each borrowing it for one call. All on one thread.
 #[derive(Clone)]
 pub struct SharedSock(Rc<RefCell<Sock>>);
@@ -84,12 +87,27 @@ impl SharedSock {
         Pin::new(&mut *self.0.borrow_mut()).poll_write(cx, buf)
     }
 
-    pub fn poll_write_vectored(
+    /// Writes several pieces by one call. Small ones are put together first: copying them costs less than the kernel
+    /// takes to walk a list.
+    pub fn poll_write_gathered(
         &self,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.borrow_mut()).poll_write_vectored(cx, bufs)
+        if let [one] = bufs {
+            return self.poll_write(cx, one);
+        }
+        let total: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if total > GATHER_BYTES {
+            return Pin::new(&mut *self.0.borrow_mut()).poll_write_vectored(cx, bufs);
+        }
+        let mut whole = [0; GATHER_BYTES];
+        let mut at = 0;
+        for buf in bufs {
+            whole[at..at + buf.len()].copy_from_slice(buf);
+            at += buf.len();
+        }
+        self.poll_write(cx, &whole[..at])
     }
 
     pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::body::SendBody;
+use super::quiet::Quiet;
 use super::sock::{SharedSock, Sock};
 use crate::queue::Replica;
 use crate::tables::Address;
@@ -63,14 +64,16 @@ struct WireIo(Rc<Wire>);
 
 type Driver = http1::Connection<TokioIo<WireIo>, SendBody>;
 
-/// A usable connection to one replica.
-pub struct Upstream {
+/// A usable connection to one replica. Boxed: it changes hands often, and hyper's state is large.
+pub struct Upstream(Box<Parts>);
+
+struct Parts {
     driver: Driver,
     sender: http1::SendRequest<SendBody>,
     wire: Rc<Wire>,
+    quiet: Quiet,
     is_over: bool,
-    /// Since when it lies in the pool.
-    pub idle_since_ns: u64,
+    idle_since_ns: u64,
     /// Counted while it lives.
     _count: Count,
 }
@@ -112,36 +115,38 @@ impl Upstream {
         });
         let (sender, driver) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
-            .max_headers(200)
             .handshake(TokioIo::new(WireIo(wire.clone())))
             .await
             .map_err(|error| error.to_string())?;
-        let count = Count::new(replica);
-        Ok(Upstream {
+        Ok(Upstream(Box::new(Parts {
             driver,
             sender,
             wire,
+            quiet: Quiet::default(),
             is_over: false,
             idle_since_ns: 0,
-            _count: count,
-        })
+            _count: Count::new(replica),
+        })))
     }
 
     /// Whether the exchange is over and hyper would send another.
     pub fn is_ready(&self) -> bool {
-        !self.is_over && self.sender.is_ready()
+        !self.0.is_over && self.0.sender.is_ready()
     }
 
     /// Whether the next request can go on it: the other end is open now.
     pub fn is_reusable(&self) -> bool {
-        self.is_ready() && self.wire.sock.is_quiet()
+        self.is_ready() && self.0.wire.sock.is_quiet()
     }
 
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.is_over {
-            // Errors reach the request or its body by hyper's own channel.
-            self.is_over = self.driver.poll_without_shutdown(cx).is_ready();
-        }
+    /// Since when it lies in the pool.
+    pub fn idle_since_ns(&self) -> u64 {
+        self.0.idle_since_ns
+    }
+
+    /// It lies in the pool from `now` on.
+    pub fn rest(&mut self, now: u64) {
+        self.0.idle_since_ns = now;
     }
 
     /// Sends `request` and waits for the response head; `give_up` is asked on every wake.
@@ -153,21 +158,30 @@ impl Upstream {
         request: Request<SendBody>,
         mut give_up: impl FnMut() -> Option<G>,
     ) -> Result<Result<Response<Incoming>, Unanswered>, G> {
-        self.wire.written.set(0);
-        self.wire.read.set(0);
-        let mut answer = pin!(self.sender.send_request(request));
+        let Parts {
+            driver,
+            sender,
+            wire,
+            quiet,
+            is_over,
+            ..
+        } = &mut *self.0;
+        wire.written.set(0);
+        wire.read.set(0);
+        let mut answer = pin!(sender.send_request(request));
         let result = poll_fn(|cx| {
-            if !self.is_over {
-                self.is_over = self.driver.poll_without_shutdown(cx).is_ready();
-            }
-            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+            let polled = quiet.poll(cx, |cx| {
+                drive(driver, is_over, cx);
+                answer.as_mut().poll(cx)
+            });
+            if let Poll::Ready(answer) = polled {
                 return Poll::Ready(Ok(answer));
             }
             give_up().map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
         })
         .await?;
         Ok(result.map_err(|error| Unanswered {
-            never_ran: self.wire.written.get() == 0 && self.wire.read.get() == 0,
+            never_ran: wire.written.get() == 0 && wire.read.get() == 0,
             reason: describe(&error),
         }))
     }
@@ -178,29 +192,45 @@ impl Upstream {
         body: &mut Incoming,
         cx: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        self.drive(cx);
-        Pin::new(body).poll_frame(cx)
+        let Parts {
+            driver,
+            quiet,
+            is_over,
+            ..
+        } = &mut *self.0;
+        quiet.poll(cx, |cx| {
+            drive(driver, is_over, cx);
+            Pin::new(&mut *body).poll_frame(cx)
+        })
     }
 
     /// Lets hyper see the end of the exchange, so that the connection is ready for the next one.
     pub fn settle(&mut self) {
-        self.drive(&mut Context::from_waker(std::task::Waker::noop()));
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        drive(&mut self.0.driver, &mut self.0.is_over, &mut cx);
     }
 
     /// After a 101: the raw socket and what the replica said already.
     pub async fn into_raw(mut self) -> (SharedSock, Bytes) {
         poll_fn(|cx| {
-            self.drive(cx);
-            if self.is_over {
+            drive(&mut self.0.driver, &mut self.0.is_over, cx);
+            if self.0.is_over {
                 Poll::Ready(())
             } else {
                 Poll::Pending
             }
         })
         .await;
-        let parts = self.driver.into_parts();
+        let parts = self.0.driver.into_parts();
         drop(parts.io);
-        (self.wire.sock.clone(), parts.read_buf)
+        (self.0.wire.sock.clone(), parts.read_buf)
+    }
+}
+
+/// Lets hyper read and write. Errors reach the request or its body by hyper's own channel.
+fn drive(driver: &mut Driver, is_over: &mut bool, cx: &mut Context<'_>) {
+    if !*is_over {
+        *is_over = driver.poll_without_shutdown(cx).is_ready();
     }
 }
 
@@ -251,7 +281,7 @@ impl AsyncWrite for WireIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = self.0.sock.poll_write_vectored(cx, bufs);
+        let polled = self.0.sock.poll_write_gathered(cx, bufs);
         self.count(&polled);
         polled
     }

@@ -75,8 +75,13 @@ impl Door {
         };
         adjust(&mut args);
         let thread = std::thread::spawn(move || preroll_door::serve(args));
-        let door = Door { dir, thread: Some(thread) };
-        eventually("the door listens", || UnixStream::connect(door.dir.join("admin")).is_ok());
+        let door = Door {
+            dir,
+            thread: Some(thread),
+        };
+        eventually("the door listens", || {
+            UnixStream::connect(door.dir.join("admin")).is_ok()
+        });
         door
     }
 
@@ -108,7 +113,9 @@ impl Door {
 
     /// Waits until stage `s` has `count` requests in flight.
     pub fn await_in_flight(&self, count: u64) {
-        eventually(&format!("{count} in flight"), || self.state()["in_flight"] == count);
+        eventually(&format!("{count} in flight"), || {
+            self.state()["in_flight"] == count
+        });
     }
 
     pub fn drain(&self) {
@@ -165,7 +172,11 @@ impl Origin {
                 }
             }
         });
-        Origin { path, connections, _dir: dir }
+        Origin {
+            path,
+            connections,
+            _dir: dir,
+        }
     }
 
     pub fn replica(&self) -> Value {
@@ -188,7 +199,10 @@ impl Origin {
 
     /// The next connection that the door opens.
     pub fn accept(&self) -> Client {
-        let stream = self.connections.recv_timeout(PATIENCE).expect("the door connects");
+        let stream = self
+            .connections
+            .recv_timeout(PATIENCE)
+            .expect("the door connects");
         Client::of(stream)
     }
 
@@ -211,9 +225,16 @@ pub struct Message {
 
 impl Message {
     pub fn field(&self, name: &str) -> Option<&str> {
-        let mut all = self.fields.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        let mut all = self
+            .fields
+            .iter()
+            .filter(|(key, _)| key.eq_ignore_ascii_case(name));
         let first = all.next()?;
-        assert!(all.next().is_none(), "{name} stands twice: {:?}", self.fields);
+        assert!(
+            all.next().is_none(),
+            "{name} stands twice: {:?}",
+            self.fields
+        );
         Some(&first.1)
     }
 
@@ -240,7 +261,10 @@ impl Client {
     pub fn of(stream: UnixStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Client { stream, held: Vec::new() }
+        Client {
+            stream,
+            held: Vec::new(),
+        }
     }
 
     pub fn send(&mut self, text: &str) {
@@ -277,7 +301,11 @@ impl Client {
                 return self.held.drain(..at + mark.len()).collect();
             }
             let held = String::from_utf8_lossy(&self.held).into_owned();
-            assert!(self.fill() > 0, "ended before {:?}: {held:?}", String::from_utf8_lossy(mark));
+            assert!(
+                self.fill() > 0,
+                "ended before {:?}: {held:?}",
+                String::from_utf8_lossy(mark)
+            );
         }
     }
 
@@ -286,12 +314,22 @@ impl Client {
         let head = String::from_utf8(self.until(b"\r\n\r\n")).unwrap();
         let mut lines = head.trim_end().split("\r\n");
         let start = lines.next().unwrap().to_owned();
-        let status = start.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+        let status = start
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .unwrap_or(0);
         let fields = lines.map(|line| {
             let (name, value) = line.split_once(':').unwrap();
             (name.to_owned(), value.trim().to_owned())
         });
-        Message { start, status, fields: fields.collect(), body: Vec::new(), is_whole: true }
+        Message {
+            start,
+            status,
+            fields: fields.collect(),
+            body: Vec::new(),
+            is_whole: true,
+        }
     }
 
     /// A whole request.
@@ -325,7 +363,9 @@ impl Client {
     pub fn chunks(&mut self) -> (Vec<u8>, bool) {
         let mut body = Vec::new();
         loop {
-            let Some(chunk) = self.chunk() else { return (body, false) };
+            let Some(chunk) = self.chunk() else {
+                return (body, false);
+            };
             if chunk.is_empty() {
                 return (body, true);
             }
@@ -372,7 +412,9 @@ impl Client {
     /// Answers as an origin, with a length.
     pub fn answer(&mut self, body: &str) {
         let length = body.len();
-        self.send(&format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"));
+        self.send(&format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"
+        ));
     }
 
     /// Whether the other side has closed, without waiting.

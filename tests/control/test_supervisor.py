@@ -181,6 +181,24 @@ def test_a_replica_that_does_not_serve_is_killed_and_counted() -> None:
     assert len(launched(supervisor.tick(3.0))) == 1
 
 
+def test_a_start_that_could_not_begin_is_tried_again_soon_and_opens_no_circuit() -> None:
+    supervisor, record = make(open_after=3)
+    (replica,) = launched(supervisor.want(1, "", 0.0))
+    now = 0.0
+    for _ in range(20):
+        assert launched(supervisor.blocked(replica.id, "no space left on device", now)) == []
+        wake = supervisor.wake_s()
+        assert wake is not None and wake - now <= 5.0
+        (replica,) = launched(supervisor.tick(wake))
+        now = wake
+    assert not supervisor.is_open and supervisor.failures == 0
+    assert supervisor.last_failure == "no space left on device"
+    make_ready(supervisor, replica, now)
+    assert supervisor.wake_s() is None
+    assert len(launched(supervisor.want(3, "", now))) == 2
+    assert "circuit_open" not in record.kinds()
+
+
 def test_an_older_spec_is_replaced_one_by_one_and_only_after_the_new_one_is_ready() -> None:
     supervisor, _ = make("v2")
     old = [Replica(f"chat-{n}-old", n, "v1", S.READY, 0.0, 0.0, 0.0) for n in (1, 2)]

@@ -40,11 +40,10 @@ def service(small_disk: Path) -> Iterator[Served]:
 
 def fill(folder: Path) -> Path:
     path = folder / "ballast"
-    with path.open("wb") as file:
+    with path.open("wb", buffering=0) as file:
         try:
             while True:
                 file.write(b"x" * 4096)
-                file.flush()
         except OSError:
             pass
     return path

@@ -21,6 +21,9 @@ STARTING = (
     ReplicaState.COMPILING,
     ReplicaState.WARMING,
 )
+BLOCKED_RETRY_S = 2.0
+"""A start that could not even begin (a full disk, no free device) is tried again this soon: that
+is no fault of the engine, and what blocks it may pass at any moment."""
 _ORDER = {state: rank for rank, state in enumerate(ReplicaState)}
 
 
@@ -115,6 +118,7 @@ class StageSupervisor:
     last_failure: str | None = None
     replicas: dict[str, Replica] = field(default_factory=dict)
     is_open: bool = False
+    is_blocked: bool = False
 
     # What the executor asks ----------------------------------------------------------------
 
@@ -126,7 +130,8 @@ class StageSupervisor:
 
     def wake_s(self) -> float | None:
         """When `tick` would do something by itself; None: not before something happens."""
-        return self.retry_s if self._missing() > 0 and self.failures else None
+        is_waiting = self.failures or self.is_blocked
+        return self.retry_s if self._missing() > 0 and is_waiting else None
 
     # What the executor tells ---------------------------------------------------------------
 
@@ -149,6 +154,7 @@ class StageSupervisor:
             return []
         if replica.state is ReplicaState.PLACED:
             replica.spawned_s = now_s
+            self.is_blocked = False
         self._move(replica, state, now_s)
         if state is ReplicaState.READY:
             replica.ready_s = now_s
@@ -169,6 +175,16 @@ class StageSupervisor:
         else:
             self._move(replica, ReplicaState.FAILED, now_s, cause=cause)
             self._count_failure(replica, cause, now_s)
+        return self._reconcile(now_s)
+
+    def blocked(self, replica_id: str, cause: str, now_s: float) -> list[Action]:
+        """A start could not even begin, through no fault of the engine: tried again before long."""
+        replica = self.replicas.pop(replica_id, None)
+        if replica is None:
+            return []
+        self._move(replica, ReplicaState.FAILED, now_s, cause=cause)
+        self.last_failure, self.is_blocked = cause, True
+        self.retry_s = max(self.retry_s, now_s + BLOCKED_RETRY_S)
         return self._reconcile(now_s)
 
     def condemn(self, replica_id: str, cause: str, now_s: float) -> list[Action]:
@@ -197,10 +213,11 @@ class StageSupervisor:
         surplus = len(current) - self.wanted
         if surplus > 0:
             actions += self._drain(_least_useful(current)[:surplus], self.reason, now_s)
-        elif now_s >= self.retry_s or not self.failures:
+        elif now_s >= self.retry_s:
             starting = sum(r.is_starting for r in current)
             # One at a time while failing, and while an older spec is replaced (memory for both).
-            room = max(0, 1 - starting) if self.failures or older else -surplus
+            is_careful = self.failures or self.is_blocked or older
+            room = max(0, 1 - starting) if is_careful else -surplus
             actions += [self._launch(now_s) for _ in range(min(-surplus, room))]
         num_ready = sum(r.state is ReplicaState.READY for r in current)
         excess = len(older) - max(0, self.wanted - num_ready)

@@ -30,10 +30,17 @@ if TYPE_CHECKING:
     from preroll.serve.services import Services
 
 LAST_LINES = 200
+LINES_EVERY_S = 0.2
+MAX_START_LINES = 50_000
+"""More than any engine prints on purpose; one that floods does not fill control's memory."""
 DRAIN_LIMIT_S = 600.0
 """How long a replica that is no longer wanted may finish its streams."""
 
 _logger = logging.getLogger("preroll.serve")
+
+
+class SpawnBlockedError(PrerollError):
+    """The process could not be started, through no fault of the engine."""
 
 
 class Reports(Protocol):
@@ -41,6 +48,7 @@ class Reports(Protocol):
 
     def advanced(self, replica_id: str, state: ReplicaState) -> None: ...
     def exited(self, replica_id: str, cause: str) -> None: ...
+    def blocked(self, replica_id: str, cause: str) -> None: ...
     def condemned(self, replica_id: str, cause: str) -> None: ...
     def started(self, start: Start) -> None: ...
 
@@ -67,11 +75,16 @@ class ReplicaRunner:
         self._engine = engine
         self._reports = reports
         self._lines: list[BillLine] = []
+        self._last_line = 0
+        self._marks = MarkReader(engine.marks)
 
     async def run(self, *, adopted: bool) -> None:
-        """Reports `exited` exactly once, except when it is cancelled: then the process lives on."""
+        """Reports its end exactly once, except when it is cancelled: then the process lives on."""
         try:
             cause = await self._live(adopted)
+        except SpawnBlockedError as error:
+            self._reports.blocked(self.record.id, str(error))
+            return
         except PrerollError as error:
             cause = str(error)
         except Exception as error:
@@ -145,12 +158,13 @@ class ReplicaRunner:
 
     async def _spawn(self) -> None:
         record_path = self._services.state.replica_file(self.record.id)
-        record_path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(record_path, self.record.to_json())
-        assignment = self.record.assignment
-        await self._backend.start(
-            replica_spec(self.record.id, self._stage, self.launch, assignment)
-        )
+        spec = replica_spec(self.record.id, self._stage, self.launch, self.record.assignment)
+        try:
+            record_path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(record_path, self.record.to_json())
+            await self._backend.start(spec)
+        except (OSError, PrerollError) as error:
+            raise SpawnBlockedError(f"not started: {error}") from error
         self._reports.advanced(self.record.id, ReplicaState.BOOTING)
 
     async def _ended(self) -> ProcessStatus:
@@ -204,6 +218,7 @@ class ReplicaRunner:
         ready_ns = self._services.clock.monotonic_ns()
         self._reports.advanced(self.record.id, ReplicaState.READY)
         self._remember_ready(ready_ns)
+        await self._read_lines()
         steps = [Step(healthy_ns, Wait.WARM, "warm-up")]
         marks = self._engine.marks
         lines = self._lines
@@ -233,12 +248,20 @@ class ReplicaRunner:
             stop.set()
 
     async def _follow(self) -> None:
-        """Collects the start's lines and shows the states that they announce."""
-        reader = MarkReader(self._engine.marks)
+        """Reads the start's lines now and then: they are stamped already, and an engine that
+        prints much should not cost its holder and control a wake-up per line."""
+        while True:
+            await self._read_lines()
+            await asyncio.sleep(LINES_EVERY_S)
+
+    async def _read_lines(self) -> None:
+        """Collects new lines and shows the states that they announce."""
         with suppress(PrerollError):
-            async for line in self._backend.lines(self.record.id, follow=True):
-                self._lines.append(BillLine(line.t_ns, line.text))
-                matched = reader.match(line.text)
+            async for line in self._backend.lines(self.record.id, self._last_line):
+                self._last_line = line.n
+                if len(self._lines) < MAX_START_LINES:
+                    self._lines.append(BillLine(line.t_ns, line.text))
+                matched = self._marks.match(line.text)
                 if matched and matched[0].then is not None:
                     state = STATES[matched[0].then]
                     if state is not ReplicaState.WARMING:  # that one is said by our own warm-up

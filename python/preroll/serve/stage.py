@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +191,11 @@ class StageRunner:
         self.services.devices.release(replica_id)
         self._perform(self.supervisor.exited(replica_id, cause, self.services.now_s()))
 
+    def blocked(self, replica_id: str, cause: str) -> None:
+        self.runners.pop(replica_id, None)
+        self.services.devices.release(replica_id)
+        self._perform(self.supervisor.blocked(replica_id, cause, self.services.now_s()))
+
     def condemned(self, replica_id: str, cause: str) -> None:
         self._perform(self.supervisor.condemn(replica_id, cause, self.services.now_s()))
 
@@ -218,7 +223,7 @@ class StageRunner:
         try:
             assigned = self.services.devices.assign(replica.id, self.stage.resources)
         except UnavailableError as error:
-            self._fails(replica.id, str(error))
+            self._soon(self.blocked, replica.id, str(error))
             return
         record = ReplicaRecord(
             id=replica.id,
@@ -238,7 +243,7 @@ class StageRunner:
         try:
             launch = self.engine.launch(self.stage, self.services.directory, record.address)
         except PrerollError as error:
-            self._fails(replica.id, str(error))
+            self._soon(self.exited, replica.id, str(error))
             return
         runner = ReplicaRunner(
             self.services, self.stage, self.engine, replica, record, launch, self
@@ -246,9 +251,9 @@ class StageRunner:
         self.runners[replica.id] = runner
         self._task(runner.run(adopted=adopted))
 
-    def _fails(self, replica_id: str, cause: str) -> None:
-        """A start that cannot even begin; reported later, as every end is."""
-        asyncio.get_running_loop().call_soon(self.exited, replica_id, cause)
+    def _soon(self, report: Callable[[str, str], None], replica_id: str, cause: str) -> None:
+        """Reports an end later, as every end is: not while actions are carried out."""
+        asyncio.get_running_loop().call_soon(report, replica_id, cause)
 
     def _task(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

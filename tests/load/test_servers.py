@@ -107,7 +107,8 @@ def test_usage_that_lies_is_not_believed(mock: Start, runner: Runner) -> None:
 
 
 def test_several_events_a_read_refuse_gaps(mock: Start, runner: Runner) -> None:
-    result = runner.result(mock(mode="coalesced", gap_ms=3).url, FOUR)
+    plan = Plan(connections=2, requests=30, warmup=4)
+    result = runner.result(mock(mode="coalesced", gap_ms=20).url, plan)
     refused = result.metrics["gap"].quantiles["p50"].refused
     assert refused is not None and "several events" in refused.reason
 

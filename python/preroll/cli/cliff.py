@@ -15,16 +15,14 @@ from cyclopts import Parameter
 
 from preroll.cli.call import call
 from preroll.cli.cliff_target import find, queue_depth
-from preroll.cli.load import seconds
-from preroll.cli.load_inputs import header_pairs, model_of, prompts_from
+from preroll.cli.load_options import Promise, Request, seconds
 from preroll.errors import InputError
 from preroll.instruments.cliff.live import LiveProbe
 from preroll.instruments.cliff.report import page, text
 from preroll.instruments.cliff.search import Cliff, Search, Settings
-from preroll.instruments.load.requests import Ask, Server, spill, template
+from preroll.instruments.load.requests import Server, spill
 from preroll.instruments.load.result import Targets
 
-Flag = Annotated[bool, Parameter(negative=())]
 HELP = f"""{__doc__}
 
     preroll cliff http://127.0.0.1:9001 --slo-ttft 800ms
@@ -36,58 +34,6 @@ DOOR = "this is a DOOR cliff: it shows when a Preroll door queues and refuses, a
 
 def main(arguments: list[str]) -> int:
     return call(cliff_app(), arguments)
-
-
-@Parameter(name="*")
-@dataclasses.dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked of the server."""
-
-    api: Annotated[str, Parameter(help="chat, completions, embeddings, speech or http")] = "chat"
-    model: Annotated[str | None, Parameter(help="asked of /v1/models when left out")] = None
-    max_tokens: Annotated[int, Parameter(help="tokens of an answer at most")] = 64
-    prompts: Annotated[Path | None, Parameter(help="one prompt a line")] = None
-    prompt_words: Annotated[int, Parameter(help="length of built-in prompts")] = 64
-    method: Annotated[str, Parameter(help="for --api http")] = "POST"
-    body: Annotated[Path | None, Parameter(help="body for --api http")] = None
-    header: Annotated[Sequence[str], Parameter(help="`name: value`, may repeat")] = ()
-    key_env: Annotated[str | None, Parameter(help="variable that holds the API key")] = None
-
-    def templates(self, server: Server) -> list[dict[str, object]]:
-        ask = Ask(
-            api=self.api,
-            model=self.model if self.model is not None else model_of(server, self.api),
-            max_tokens=self.max_tokens,
-            headers=header_pairs(self.header, self.key_env),
-            method=self.method,
-            body="" if self.body is None else self.body.read_text(),
-        )
-        asked = prompts_from(ask, self.prompts, self.prompt_words, None)
-        return [template(server, a, words) for a, words in asked]
-
-
-@Parameter(name="*")
-@dataclasses.dataclass(frozen=True, slots=True)
-class Promise:
-    """What counts as a failure, besides an error."""
-
-    slo_ttft: Annotated[str | None, Parameter(help="time to first content")] = None
-    slo_gap: Annotated[str | None, Parameter(help="longest gap of a stream (a stall)")] = None
-    slo_e2e: Annotated[str | None, Parameter(help="end-to-end time (a deadline)")] = None
-
-    def targets(self) -> Targets:
-        def ms(value: str | None, name: str) -> float | None:
-            found = seconds(value, name)
-            return None if found is None else found * 1000
-
-        targets = Targets(
-            ttft_ms=ms(self.slo_ttft, "--slo-ttft"),
-            gap_ms=ms(self.slo_gap, "--slo-gap"),
-            e2e_ms=ms(self.slo_e2e, "--slo-e2e"),
-        )
-        if targets == Targets():
-            raise InputError("a promise is needed: --slo-ttft, --slo-gap or --slo-e2e")
-        return targets
 
 
 @Parameter(name="*")
@@ -117,7 +63,7 @@ class Limits:
 
 
 def cliff_app() -> cyclopts.App:
-    app = cyclopts.App(name="preroll cliff", help=HELP, version_flags=[])
+    app = cyclopts.App(name="preroll cliff", help=HELP, help_format="plaintext", version_flags=[])
 
     @app.default
     def cliff(
@@ -125,9 +71,9 @@ def cliff_app() -> cyclopts.App:
         stage: str | None = None,
         /,
         *,
-        request: Request = Request(),
-        promise: Promise = Promise(),
-        limits: Limits = Limits(),
+        request: Request | None = None,
+        promise: Promise | None = None,
+        limits: Limits | None = None,
         out: Path | None = None,
         as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     ) -> int:
@@ -144,8 +90,11 @@ def cliff_app() -> cyclopts.App:
         json: bool
             The result as JSON.
         """
+        request, limits = request or Request(), limits or Limits()
         found = find(target, stage)
-        settings = limits.settings(found.server)
+        settings, targets = limits.settings(found.server), (promise or Promise()).targets()
+        if targets == Targets():
+            raise InputError("a promise is needed: --slo-ttft, --slo-gap or --slo-e2e")
         now = datetime.now(UTC)
         folder = out or Path(f"preroll-cliff-{now:%Y%m%d-%H%M%S}")
         folder.mkdir(parents=True, exist_ok=True)
@@ -153,7 +102,7 @@ def cliff_app() -> cyclopts.App:
         timeout_s = seconds(limits.timeout, "--timeout") or 60.0
         depth: dict[int, float] = {}
         records = folder / "records.ndjson"
-        with LiveProbe(found.server, requests, promise.targets(), records, timeout_s) as probe:
+        with LiveProbe(found.server, requests, targets, records, timeout_s) as probe:
             probe.on_level = lambda level: queue_depth(found.server, level, depth)
             search = Search(probe, settings, say=lambda line: print(line, file=sys.stderr))
             result = search.run()

@@ -13,7 +13,7 @@ from pathlib import Path
 from preroll.errors import InputError, UnavailableError
 from preroll.instruments.load.requests import Ask, Server
 from preroll.instruments.load.text import prompt, prompts
-from preroll.instruments.load.traces import Arrival, read_trace
+from preroll.instruments.load.traces import Arrival
 
 TIMEOUT_S = 5.0
 NUM_BUILT_IN = 64
@@ -66,12 +66,6 @@ def get(server: Server, path: str) -> tuple[int, bytes]:
         raise UnavailableError(f"{server.address}: {error}; is the server running?") from None
     finally:
         connection.close()
-
-
-def replayed(path: Path, limit: int | None, speed: float) -> list[Arrival]:
-    if speed <= 0:
-        raise InputError(f"--speed {speed:g}; allowed: above 0")
-    return read_trace(path, limit, speed)
 
 
 def prompts_from(

@@ -170,7 +170,8 @@ impl Relay {
         message: &str,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.upstream = None;
-        self.link.wait_for(Waiting::Upstream, now_ns() + LAST_WORDS_NS);
+        self.link
+            .wait_for(Waiting::Upstream, now_ns() + LAST_WORDS_NS);
         let last_words = self.account.last_words(message);
         self.account.end(ending);
         // With a length announced, nothing can be added to what was promised.

@@ -235,7 +235,7 @@ class EventLog:
     def _open(self) -> None:
         version = _version(self.path)
         if version not in (None, SCHEMA_VERSION):
-            self._set_aside(f"v{version}")
+            self._set_aside(version if isinstance(version, str) else f"v{version}")
         db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=5.0)
         try:
             db.execute("PRAGMA journal_mode=WAL")

@@ -137,6 +137,7 @@ def test_a_file_that_is_no_database_is_kept_aside_and_a_fresh_one_begins(tmp_pat
     path.write_bytes(b"not a database at all" * 500)
     log = EventLog(path)
     assert log.kept_aside is not None
+    assert log.kept_aside.name.startswith("events.sqlite.corrupt-")
     assert log.kept_aside.read_bytes().startswith(b"not a database")
     assert log.append("a", durable=True).result(10) == 1
     log.close()

@@ -7,7 +7,6 @@ import logging
 import os
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from preroll import __version__
@@ -28,7 +27,7 @@ from preroll.serve.publish import Publisher
 from preroll.serve.record import ReplicaRecord
 from preroll.serve.services import Services, Watcher
 from preroll.serve.stage import StageRunner
-from preroll.serve.statedir import Lock, StateDir, read_json, write_json
+from preroll.serve.statedir import Lock, StateDir, forget_old, read_json, write_json
 from preroll.serve.tables import tables
 from preroll.serve.upstream import UrlRunner
 
@@ -82,6 +81,7 @@ class Controller:
             asyncio.create_task(self._autoscale()),
         ]
         self._tasks.append(asyncio.create_task(self._use_measurements()))
+        self._tasks.append(asyncio.create_task(self._look_around()))
         for stage in self.stages.values():
             stage.want(self._first_wish(stage))
         for upstream in self.upstreams.values():
@@ -115,7 +115,21 @@ class Controller:
         await self._end_tasks()
         await self.house.stop(drain_s)
         await asyncio.gather(*(stage.stop_all() for stage in self.stages.values()))
+        await self._end_rest()
         self._close("stopped")
+
+    async def _end_rest(self) -> None:
+        """What was being started when the stop came, and what no stage knows."""
+        adoption = await self._backend.adopt()
+        rest = (*adoption.running, *adoption.exited)
+        await asyncio.gather(*(self._end(status.id) for status in rest))
+        for name, why in adoption.unusable.items():
+            self._warn(f"{name} could not be ended: {why}")
+
+    async def _end(self, process_id: str) -> None:
+        with suppress(PrerollError):
+            await self._backend.stop(process_id)
+            await self._backend.release(process_id)
 
     async def leave(self) -> None:
         """Ends control only; door and replicas go on, for a later control to adopt."""
@@ -165,9 +179,8 @@ class Controller:
 
     async def _dismiss(self, process_id: str, reason: str) -> None:
         self.services.record("dismissed", None, process_id, {"reason": reason})
-        with suppress(PrerollError):
-            await self.services.backend.stop(process_id)
-            await self.services.backend.release(process_id)
+        await self.services.publisher.published()  # the door sends it nothing new
+        await self._end(process_id)
 
     def _first_wish(self, stage: StageRunner) -> Decision:
         """At the beginning nothing is known of the traffic: what runs is kept, `min` is started."""
@@ -175,6 +188,12 @@ class Controller:
         live = len(stage.supervisor.live())
         wanted = min(max(scaling.min_replicas, live), scaling.max_replicas)
         return Decision(wanted, "the app file")
+
+    async def _look_around(self) -> None:
+        """What this machine cannot do for the app is said; and the disk is kept tidy."""
+        for misfit in await asyncio.to_thread(misfits_here, self.app):
+            self._warn(misfit)
+        await asyncio.to_thread(forget_old, self.state)
 
     async def _use_measurements(self) -> None:
         """Entries whose fingerprint matches are used, stale ones are said aloud."""
@@ -261,6 +280,7 @@ class Controller:
         self._lock.release()
 
 
-def app_state(path: Path | None, name: str) -> str:
-    """The name under which an app's default state directory lies."""
-    return path.stem if path else name
+def misfits_here(app: App) -> list[str]:
+    from preroll.config.machine import misfits, this_machine
+
+    return misfits(app, this_machine())

@@ -41,12 +41,17 @@ class DoorHouse:
         warnings: list[str] = []
         if found is not None and not found.has_exited:
             warnings = await self._adopt()
-        else:
-            if found is not None:
-                with suppress(PrerollError):
-                    await self._backend.release(DOOR_ID)
-            await self._start()
-        await self._answering()
+            await self._answering()
+            return warnings
+        if found is not None:
+            with suppress(PrerollError):
+                await self._backend.release(DOOR_ID)
+        await self._start()
+        try:
+            await self._answering()
+        except PrerollError:
+            await self.stop(0.5)
+            raise
         return warnings
 
     async def stop(self, drain_s: float) -> None:
@@ -144,5 +149,4 @@ class DoorHouse:
             return
         since = max(0, status.lines - 5)
         lines = [line.text async for line in self._backend.lines(DOOR_ID, since)]
-        await self.stop(0.5)
         raise InputError("the door does not start: " + ("\n".join(lines) or str(error)))

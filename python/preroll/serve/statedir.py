@@ -6,11 +6,14 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from preroll.errors import InputError, UnavailableError
+
+KEPT_LOGS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,17 @@ def owner(state: StateDir) -> int | None:
         return None
     finally:
         os.close(file)
+
+
+def forget_old(state: StateDir) -> None:
+    """Removes the folders of replicas that ended long ago: `KEPT_LOGS` stay for `preroll logs`."""
+    ended = []
+    for folder in state.holders.iterdir():
+        status = read_json(folder / "status.json") or {}
+        if status.get("state") == "exited" and not state.socket(f"{folder.name}.sock").exists():
+            ended.append((int(status.get("exited_ns") or 0), folder))
+    for _, folder in sorted(ended, reverse=True)[KEPT_LOGS:]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_json(path: Path, value: Any, *, sync: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""A door process on ephemeral ports, its tables, its admin socket, and origins that are ended with it."""
+"""A door process on ephemeral ports, its tables, its admin socket, and origins that end with it."""
 
 from __future__ import annotations
 

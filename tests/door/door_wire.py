@@ -15,7 +15,7 @@ PATIENCE_S = 20.0
 Fields = Iterable[tuple[str, str]]
 
 
-class ConnectionEnded(Exception):
+class ConnectionEnded(Exception):  # noqa: N818 - it is an event, and often no error
     """The peer closed, or reset, where more was due; `got` is what came before."""
 
     def __init__(self, got: bytes) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -76,16 +77,14 @@ class Controller:
         door = next((status for status in left if status.id == self.house.id), None)
         self.warnings += await self.house.ensure(door)
         self.services.door.follow(self._door_event)
-        self._tasks = [
-            asyncio.create_task(self.services.publisher.run()),
-            asyncio.create_task(self._autoscale()),
-        ]
+        self._for_ever(self.services.publisher.run)
+        self._for_ever(self._autoscale)
         self._tasks.append(asyncio.create_task(self._use_measurements()))
         self._tasks.append(asyncio.create_task(self._look_around()))
         for stage in self.stages.values():
             stage.want(self._first_wish(stage))
         for upstream in self.upstreams.values():
-            self._tasks.append(asyncio.create_task(upstream.run()))
+            self._for_ever(upstream.run)
         await self.services.publisher.published()
 
     async def ready(self) -> None:
@@ -137,6 +136,20 @@ class Controller:
         for stage in self.stages.values():
             stage.leave()
         self._close("left")
+
+    def _for_ever(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """A task that must not end: an error of ours is logged, and it begins again."""
+
+        async def run() -> None:
+            while True:
+                try:
+                    await work()
+                except Exception as error:
+                    _logger.exception("control failed in %s; it goes on", work.__qualname__)
+                    self.services.record("control_error", data={"error": repr(error)})
+                await asyncio.sleep(TICK_S)
+
+        self._tasks.append(asyncio.create_task(run()))
 
     # Parts of a start ------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from preroll.errors import UnavailableError
+from preroll.errors import PrerollError, UnavailableError
 from preroll.serve.http import request
 from preroll.serve.statedir import read_json, write_json
 
@@ -70,7 +70,7 @@ class Publisher:
             self._busy = True
             try:
                 await self._publish()
-            except UnavailableError as error:
+            except PrerollError as error:
                 self._failed(str(error))
                 self._changed.set()
                 await asyncio.sleep(RETRY_S)

@@ -34,6 +34,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("Explain", "starts", "preroll.cli.starts", "what starts took; --run N measures them"),
     Command("Measure", "load", "preroll.cli.load", "load a server, and say what the numbers mean"),
     Command("Measure", "cliff", "preroll.cli.cliff", "find where a server stops keeping its SLO"),
+    Command("Measure", "probe", "preroll.cli.probe", "determinism under load; a door in the way"),
     Command(
         "State", "weights", "preroll.cli.weights", "what precision a weights file really holds"
     ),

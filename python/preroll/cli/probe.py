@@ -1,0 +1,185 @@
+"""`preroll probe`: questions about a server that load alone does not answer."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import cyclopts
+from cyclopts import Parameter
+
+from preroll.cli.call import call
+from preroll.cli.load_inputs import header_pairs, model_of
+from preroll.cli.load_options import seconds
+from preroll.errors import InputError
+from preroll.instruments import determinism, ingress
+from preroll.instruments.load.requests import Ask, Server, parse_url, template
+from preroll.instruments.load.text import prompts as built_in
+
+HELP = f"""{__doc__}
+
+    preroll probe determinism http://127.0.0.1:9001
+    preroll probe ingress http://127.0.0.1:8080 --past http://127.0.0.1:9001
+"""
+
+
+def main(arguments: list[str]) -> int:
+    return call(probe_app(), arguments)
+
+
+def probe_app() -> cyclopts.App:
+    app = cyclopts.App(name="preroll probe", help=HELP, help_format="plaintext", version_flags=[])
+    app.command(same, name="determinism")
+    app.command(through, name="ingress")
+    return app
+
+
+def same(
+    url: str,
+    /,
+    *,
+    against: str | None = None,
+    model: str | None = None,
+    against_model: str | None = None,
+    levels: str = "2,8,32",
+    answers: int = 200,
+    num_prompts: int = 4,
+    max_tokens: int = 64,
+    timeout: str = "120s",
+    header: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    key_env: str | None = None,
+) -> int:
+    """The same answers alone and under load? Temperature 0, compared as text.
+
+    Exit status 0 when nothing diverged, 1 when something did.
+
+    Parameters
+    ----------
+    url: str
+        A chat server.
+    against: str
+        Another server (an upgrade, another layout) whose answers alone are compared.
+    model: str
+        Asked of /v1/models when left out.
+    against_model: str
+        The other server's name of it.
+    levels: str
+        Requests in flight, comma-separated.
+    answers: int
+        Answers per level.
+    num_prompts: int
+        How many different prompts are mixed.
+    max_tokens: int
+        Tokens of an answer at most.
+    timeout: str
+        When a request is given up.
+    header: str
+        `name: value`, may repeat.
+    key_env: str
+        Variable that holds the API key.
+    """
+    server, headers = parse_url(url), header_pairs(header, key_env)
+    name = model if model is not None else model_of(server, "chat")
+    settings = determinism.Settings(
+        levels=_levels(levels),
+        answers=answers,
+        max_tokens=max_tokens,
+        timeout_s=seconds(timeout, "--timeout") or 120.0,
+        model=name,
+    )
+    other = None
+    if against is not None:
+        second = parse_url(against)
+        other = (second, against_model if against_model is not None else model_of(second, "chat"))
+
+    def margin(prompt: str, position: int) -> float | None:
+        return _margin(server, settings, headers, prompt, position)
+
+    found = determinism.probe(
+        server, built_in(num_prompts, 24), settings, headers, margin=margin, against=other
+    )
+    print(determinism.text(found, f"determinism of {url}"))
+    return 0 if found.verdict() == "no divergence was seen" else 1
+
+
+def through(
+    url: str,
+    /,
+    *,
+    past: str,
+    model: str | None = None,
+    connections: str = "1,8,64",
+    requests: int = 200,
+    max_tokens: int = 32,
+    out: Path | None = None,
+) -> int:
+    """Is a front door in the way? The same work through it and past it, interleaved.
+
+    Parameters
+    ----------
+    url: str
+        The front door.
+    past: str
+        One of the servers behind it.
+    model: str
+        Asked of /v1/models when left out.
+    connections: str
+        Requests in flight, comma-separated.
+    requests: int
+        Requests per level and side.
+    max_tokens: int
+        Tokens of an answer at most.
+    out: Path
+        Also write the result as JSON to this file.
+    """
+    door, server = parse_url(url), parse_url(past)
+    name = model if model is not None else model_of(door, "chat")
+    ask = Ask(model=name, max_tokens=max_tokens)
+    found = ingress.probe(door, server, ask, _levels(connections), requests)
+    print(ingress.text(found, f"{url} in front of {past}"))
+    if out is not None:
+        out.write_text(json.dumps(ingress.to_json(found), indent=1) + "\n")
+    return 0
+
+
+def _levels(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 1:
+        raise InputError(f"levels '{text}'; allowed: whole numbers above 0, comma-separated")
+    return found
+
+
+def _margin(
+    server: Server,
+    settings: determinism.Settings,
+    headers: Mapping[str, str],
+    prompt: str,
+    position: int,
+) -> float | None:
+    """The logprob margin of the answer alone; None where the server gives no logprobs."""
+    extra = {"temperature": 0, "seed": 0, "logprobs": True, "top_logprobs": 2}
+    ask = Ask(
+        model=settings.model,
+        max_tokens=settings.max_tokens,
+        stream=False,
+        headers=headers,
+        extra=extra,
+    )
+    request = template(server, ask, prompt)
+    if server.address.startswith("unix:"):
+        return None
+    connection = http.client.HTTPConnection(server.host, timeout=settings.timeout_s)
+    try:
+        connection.request("POST", request["path"], request["body"], request["headers"])
+        answer: Any = json.loads(connection.getresponse().read())
+        return determinism.margin_at(answer["choices"][0]["logprobs"]["content"], position)
+    except (OSError, http.client.HTTPException, ValueError, KeyError, IndexError, TypeError):
+        return None
+    finally:
+        connection.close()

@@ -105,6 +105,16 @@ def test_it_answers_on_its_socket_and_ends_at_once(tmp_path: Path, socket_path: 
     assert "n_slots = 2" in output.read_text()  # as many at once as the door will send
 
 
+def test_its_own_empty_run_is_left_out_where_a_request_warms_up(tmp_path: Path) -> None:
+    def flags(text: str) -> tuple[str, ...]:
+        return launch_of(stage_of("llama.cpp", text), tmp_path).argv
+
+    assert "--no-warmup" in flags("")
+    assert "--no-warmup" not in flags("warmup = []")
+    assert "--no-warmup" not in flags('args = ["--warmup"]')
+    assert flags('args = ["--no-warmup"]').count("--no-warmup") == 1
+
+
 def test_it_listens_on_a_port_too(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -142,7 +152,7 @@ def test_every_flag_of_the_table_is_taken_by_the_library() -> None:
 
     words = {"ggml_type": "q8_0", "llama_flash_attn_type": "on", "llama_split_mode": "none"}
     words |= {"llama_pooling_type": "mean", "common_reasoning_format": "deepseek-legacy"}
-    values = {"int": "1", "float": "0.5", "str": "x", **words}
+    values = {"int": "1", "float": "0.5", "str": "x", "onoff": "off", **words}
     for name, (_, kind) in FLAGS.items():
         arguments = [name] if kind.startswith("=") else [name, values[kind]]
         llamacpp_flags.apply(xllamacpp, xllamacpp.CommonParams(), parse_flags(arguments))
@@ -168,6 +178,7 @@ def test_flags_reach_the_library() -> None:
         ('["-c"]', "-c needs a value"),
         ('["-c", "big"]', "-c 'big': allowed: an integer"),
         ('["--jinja=1"]', "--jinja takes no value"),
+        ('["--fit", "no"]', "--fit 'no': allowed: on or off"),
     ],
 )
 def test_a_wrong_flag_is_an_error_of_the_app_file(arguments: str, said: str) -> None:

@@ -76,6 +76,10 @@ class LlamaCpp(Engine):
         flags = list(stage.args)
         if not flag_value(flags, *PARALLEL):
             flags += [PARALLEL[1], str(self.slots(stage))]
+        warmup = common.warmup_calls(stage, directory, [common.chat_call(self.models(stage)[0])])
+        # The engine's own empty run is work done twice where a real request warms up after it.
+        if warmup and not {"--warmup", "--no-warmup"} & set(flags):
+            flags.append("--no-warmup")
         names = [word for name in self.models(stage) for word in ("--alias", name)]
         model = str(find_gguf(stage.model or "", directory))
         return Launch(
@@ -87,7 +91,7 @@ class LlamaCpp(Engine):
             cwd=common.working_directory(stage, directory),
             address=address,
             probe=Probe(stage.health or "/health"),
-            warmup=common.warmup_calls(stage, directory, [common.chat_call(self.models(stage)[0])]),
+            warmup=warmup,
             slots=self.slots(stage),
             start_timeout_s=stage.start_timeout_s or self.default_start_timeout_s,
             pty=stage.pty,

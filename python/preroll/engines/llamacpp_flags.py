@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# names -> (attribute path in CommonParams, kind); kinds: int, float, str, words of an enum, or a
-# constant in the form "=value" for flags that take no argument.
+# names -> (attribute path in CommonParams, kind); kinds: int, float, str, onoff, the name of
+# an enum, or a constant in the form "=value" for flags that take no argument.
 _TABLE: tuple[tuple[str, str, str], ...] = (
     ("-c --ctx-size", "n_ctx", "int"),
     ("-np --parallel", "n_parallel", "int"),
@@ -58,6 +58,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ("--top-p", "sampling.top_p", "float"),
     ("--min-p", "sampling.min_p", "float"),
     ("--offline", "offline", "=1"),
+    ("-fit --fit", "fit_params", "onoff"),
 )
 
 FLAGS: dict[str, tuple[str, str]] = {
@@ -113,11 +114,14 @@ def _check_value(index: int, name: str, kind: str, value: str) -> None:
             int(value)
         elif kind == "float":
             float(value)
-    except ValueError:
+        elif kind == "onoff":
+            _ONOFF[value]
+    except (ValueError, KeyError):
         raise FlagError(index, f"{name} {value!r}: allowed: {_KINDS[kind]}") from None
 
 
-_KINDS = {"int": "an integer", "float": "a number"}
+_KINDS = {"int": "an integer", "float": "a number", "onoff": "on or off"}
+_ONOFF = {"on": True, "off": False}
 
 
 def apply(module: object, params: object, settings: Sequence[Setting]) -> None:
@@ -136,6 +140,8 @@ def _converted(module: object, kind: str, value: str) -> object:
         return plain[kind](value)
     if kind == "bool":
         return value == "1"
+    if kind == "onoff":
+        return _ONOFF[value]
     enum = getattr(module, kind)
     members = {m.name: m for m in enum}
     word = _WORDS.get((kind, value), value).replace("-", "_").upper()

@@ -99,6 +99,20 @@ def test_environment_and_directory_are_exactly_the_given_ones(lab: Lab) -> None:
     lab.run(body)
 
 
+def test_a_variable_that_is_no_text_is_left_out_and_said(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(backend: LocalBackend) -> None:
+        env = {"PATH": os.environ["PATH"], "ODD": os.fsdecode(b"\xff"), "GOOD": "1"}
+        await backend.start(lab.spec("env", env=env))
+        await backend.wait("p")
+        names = {line.text.partition("=")[0] async for line in backend.lines("p")}
+        assert "GOOD" in names and "ODD" not in names
+        assert "ODD" in caplog.text
+
+    lab.run(body)
+
+
 def test_a_daemon_is_ended_with_the_process_that_it_left(lab: Lab) -> None:
     async def body(backend: LocalBackend) -> None:
         code = f"import os\nif not os.fork():\n exec({DAEMON!r})\nos.read(0, 1)\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import socket
 import subprocess
 from contextlib import suppress
@@ -46,8 +48,9 @@ class Peer:
 class Bench:
     """Starts holders in a directory of their own and ends them after the test."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, user: int | None = None) -> None:
         self.root = root
+        self._user = user
         self._started: list[subprocess.Popen[str]] = []
         self._peers: list[Peer] = []
 
@@ -67,10 +70,26 @@ class Bench:
         path = self.root / "spec.json"
         path.write_text(spec if isinstance(spec, str) else json.dumps(spec))
         process = subprocess.Popen(
-            [find_program(), path], stderr=subprocess.PIPE, text=True, start_new_session=True
+            [self._program(), path],
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            user=self._user,
+            group=self._user,
+            extra_groups=None if self._user is None else [],
         )
         self._started.append(process)
         return process
+
+    def _program(self) -> Path:
+        """Another user may not be able to reach the installed program: it gets a copy."""
+        if self._user is None:
+            return find_program()
+        copy = self.root / "preroll-holder"
+        if not copy.exists():
+            shutil.copy2(find_program(), copy)
+            os.chown(self.root, self._user, self._user)
+        return copy
 
     def start(self, *argv: str, **more: Any) -> Peer:
         process = self.launch(self.spec(*argv, **more))

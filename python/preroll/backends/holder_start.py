@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import logging
 import os
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from preroll.backends.base import ProcessSpec
 from preroll.backends.holder_client import SPEC_VERSION
 from preroll.errors import InputError, UnavailableError
+
+_logger = logging.getLogger("preroll.backends")
 
 PROGRAM = "preroll-holder"
 START_TIMEOUT_S = 30.0
@@ -44,7 +48,7 @@ def to_json(spec: ProcessSpec, folder: Path, socket: Path) -> dict[str, Any]:
         "dir": str(folder),
         "socket": str(socket),
         "argv": list(spec.argv),
-        "env": dict(spec.env),
+        "env": _text_only(spec.env),
         "cwd": str(spec.cwd),
         "stdio": spec.stdio.value,
         "listen": [{"name": one.name, "address": one.address} for one in spec.listen],
@@ -61,6 +65,23 @@ def to_json(spec: ProcessSpec, folder: Path, socket: Path) -> dict[str, Any]:
         "orphans": spec.orphans.value,
         "exact_stamps": spec.exact_stamps,
     }
+
+
+def _text_only(env: Mapping[str, str]) -> dict[str, str]:
+    """Without variables that are no UTF-8: an inherited oddity must not stop every start."""
+    kept = {key: value for key, value in env.items() if _is_text(key) and _is_text(value)}
+    if dropped := [key for key in env if key not in kept]:
+        _logger.warning("left out of the environment, as they are not UTF-8: %a", dropped)
+    return kept
+
+
+def _is_text(value: str) -> bool:
+    """False for the lone surrogates by which Python carries bytes that are no UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def write_spec(folder: Path, value: dict[str, Any]) -> Path:

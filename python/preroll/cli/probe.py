@@ -41,16 +41,16 @@ def same(
     url: str,
     /,
     *,
-    against: str | None = None,
-    model: str | None = None,
-    against_model: str | None = None,
-    levels: str = "2,8,32",
-    answers: int = 200,
-    num_prompts: int = 4,
-    max_tokens: int = 64,
-    timeout: str = "120s",
-    header: Annotated[tuple[str, ...], Parameter(negative=())] = (),
-    key_env: str | None = None,
+    against: Annotated[str | None, Parameter(help="another server, compared alone")] = None,
+    model: Annotated[str | None, Parameter(help="asked of /v1/models when left out")] = None,
+    against_model: Annotated[str | None, Parameter(help="its name at the other server")] = None,
+    levels: Annotated[str, Parameter(help="requests in flight, comma-separated")] = "2,8,32",
+    answers: Annotated[int, Parameter(help="answers per level")] = 200,
+    num_prompts: Annotated[int, Parameter(help="how many prompts are mixed")] = 4,
+    max_tokens: Annotated[int, Parameter(help="tokens of an answer at most")] = 64,
+    timeout: Annotated[str, Parameter(help="when a request is given up")] = "120s",
+    header: Annotated[tuple[str, ...], Parameter(negative=(), help="`name: value`")] = (),
+    key_env: Annotated[str | None, Parameter(help="variable with the API key")] = None,
 ) -> int:
     """The same answers alone and under load? Temperature 0, compared as text.
 
@@ -60,26 +60,6 @@ def same(
     ----------
     url: str
         A chat server.
-    against: str
-        Another server (an upgrade, another layout) whose answers alone are compared.
-    model: str
-        Asked of /v1/models when left out.
-    against_model: str
-        The other server's name of it.
-    levels: str
-        Requests in flight, comma-separated.
-    answers: int
-        Answers per level.
-    num_prompts: int
-        How many different prompts are mixed.
-    max_tokens: int
-        Tokens of an answer at most.
-    timeout: str
-        When a request is given up.
-    header: str
-        `name: value`, may repeat.
-    key_env: str
-        Variable that holds the API key.
     """
     server, headers = parse_url(url), header_pairs(header, key_env)
     name = model if model is not None else model_of(server, "chat")

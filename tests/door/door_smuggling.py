@@ -8,8 +8,9 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
-from door_origin import OK
+from door_origin import OK, Origin
 from door_wire import PATIENCE_S, ConnectionEnded, Message, Wire
 
 POISON = "/poison"
@@ -62,27 +63,26 @@ def length_lines(length: int) -> Iterator[str]:
 
 def both() -> Iterator[bytes]:
     """Content-Length with Transfer-Encoding: never to be passed on."""
-    for body in (f"0\r\n\r\n{SECOND}", f"{len(SECOND):x}\r\n{SECOND}\r\n0\r\n\r\n"):
-        for coding in coding_lines():
-            for length in (len(body), 4, 0):
-                for lines in (
-                    f"Content-Length: {length}\r\n{coding}",
-                    f"{coding}\r\nContent-Length: {length}",
-                ):
-                    yield _request("POST", lines, body)
+    bodies = (f"0\r\n\r\n{SECOND}", f"{len(SECOND):x}\r\n{SECOND}\r\n0\r\n\r\n", SECOND)
+    for method, body, coding in itertools.product(("POST", "GET", "PUT"), bodies, coding_lines()):
+        for length in (len(body), 4, 0):
+            yield _request(method, f"Content-Length: {length}\r\n{coding}", body)
+            yield _request(method, f"{coding}\r\nContent-Length: {length}", body)
 
 
 def lengths() -> Iterator[bytes]:
     for method in ("POST", "GET", "DELETE", "HEAD"):
         for lines in length_lines(len(SECOND)):
             yield _request(method, lines, SECOND)
+            yield _request(method, lines, SECOND).replace(b"\r\n", b"\n", 2)
 
 
 def codings() -> Iterator[bytes]:
     body = f"0\r\n\r\n{SECOND}"
-    for method in ("POST", "GET"):
+    for method in ("POST", "GET", "PATCH", "OPTIONS"):
         for lines in coding_lines():
             yield _request(method, lines, body)
+            yield _request(method, lines, body).replace(b"\r\n", b"\n", 2)
 
 
 def chunk_grammar() -> Iterator[bytes]:
@@ -126,8 +126,24 @@ def payloads() -> dict[str, list[bytes]]:
     return {kind.__name__: list(kind()) for kind in kinds}
 
 
+READINGS = ("coding", "length", "first")
+"""Which of two ends of a body a lenient reader believes: the coding's, the last length's (whatever
+the coding says), or the first length's."""
+
+
 class LenientWire(Wire):
-    """Reads as the most forgiving servers have: any newline, any coding, the last length."""
+    """Reads as the most forgiving servers have: any newline, any coding, any length."""
+
+    believes = "coding"
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self.seen = b""
+
+    def fill(self) -> None:
+        before = len(self.held)
+        super().fill()
+        self.seen += self.held[before:]
 
     def lenient_request(self) -> Message:
         while b"\n\n" not in self.held.replace(b"\r\n", b"\n"):
@@ -142,12 +158,19 @@ class LenientWire(Wire):
             fields.append((key.strip().replace("_", "-"), value.strip()))
         message = Message(start, fields, raw)
         coding = " ".join(message.all("transfer-encoding")).lower()
-        if "chunked" in coding:
+        digits = re.findall(r"\d+", " ".join(message.all("content-length")))
+        if "chunked" in coding and (self.believes == "coding" or not digits):
             self._lenient_chunks(message)
-        else:
-            digits = re.findall(r"\d+", " ".join(message.all("content-length")))
-            message.body = self.exactly(min(int(digits[-1]), 1 << 20)) if digits else b""
+        elif digits:
+            length = int(digits[0 if self.believes == "first" else -1])
+            message.body = self.exactly(min(length, 1 << 20))
         return message
+
+    def raw_request(self) -> bytes:
+        """The bytes of one request, as this reader delimits it."""
+        begin = len(self.seen) - len(self.held)
+        self.lenient_request()
+        return self.seen[begin : len(self.seen) - len(self.held)]
 
     def _lenient_chunks(self, message: Message) -> None:
         while True:
@@ -162,10 +185,35 @@ class LenientWire(Wire):
             self.until(b"\n")
 
 
-class NaiveRelay:
-    """A proxy as one should not be: Content-Length alone, on one shared connection."""
+class Recorder(Origin):
+    """Keeps every request that a lenient reading believes it saw."""
 
-    def __init__(self, origin: str) -> None:
+    def __init__(self, believes: str, path: Path) -> None:
+        self.believes = believes
+        super().__init__(path=path)
+
+    def _serve(self, wire: Wire) -> None:
+        lenient = LenientWire(wire.sock)
+        lenient.believes = self.believes
+        super()._serve(lenient)
+
+    def _serve_one(self, wire: Wire) -> object:
+        assert isinstance(wire, LenientWire)
+        request = wire.lenient_request()
+        with self._lock:
+            self.requests.append(request)
+        wire.send(OK)
+        return True
+
+    def starts(self) -> list[str]:
+        return [request.start for request in self.requests]
+
+
+class NaiveRelay:
+    """A proxy as one should not be: forwards by one lenient reading, on one shared connection."""
+
+    def __init__(self, origin: str, believes: str) -> None:
+        self.believes = believes
         self.upstream = socket.socket(socket.AF_UNIX)
         self.upstream.connect(origin)
         self.upstream.settimeout(PATIENCE_S)
@@ -185,12 +233,10 @@ class NaiveRelay:
                 sock, _ = self.listener.accept()
             except OSError:
                 return
-            wire = Wire(sock)
+            wire = LenientWire(sock)
+            wire.believes = self.believes
             with contextlib.suppress(ConnectionEnded, OSError, ValueError):
                 while True:
-                    head = wire.head()
-                    lengths = re.findall(r"\d+", " ".join(head.all("content-length")))
-                    body = wire.exactly(int(lengths[0])) if lengths else b""
-                    self.upstream.sendall(head.raw_head + body)
+                    self.upstream.sendall(wire.raw_request())
                     wire.send(self.upstream.recv(len(OK)))
             wire.close()

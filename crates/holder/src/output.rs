@@ -13,7 +13,7 @@ use crate::split::{Piece, Splitter};
 
 const READ_BYTES: usize = 64 * 1024;
 /// The log is written in batches: at most this much of it is lost with a killed holder.
-const LOG_WAIT_NS: u64 = 50 * MS;
+const LOG_WAIT_NS: u64 = 200 * MS;
 
 struct Source {
     token: u64,

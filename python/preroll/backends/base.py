@@ -69,7 +69,7 @@ class Restart:
 class ProcessSpec:
     """What to run. `env` is the whole environment; `id`: letters, digits, `-`, `_` and `.`.
 
-    Lines are stamped as they come while there are up to 50 a second, and to 10 ms under longer
+    Lines are stamped as they come while there are up to 25 a second, and to 20 ms under longer
     chatter; `exact_stamps` stamps each as it comes for more processor time.
     """
 

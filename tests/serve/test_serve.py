@@ -303,3 +303,19 @@ def test_starts_on_one_machine_without_devices_run_at_the_same_time(serve: Serve
     spans = [(s.spawned_ns, s.ready_ns) for s in iter_starts(service.state.events)]
     assert len(spans) == 3
     assert max(s for s, _ in spans) < min(e for _, e in spans), time.monotonic() - begun
+
+
+def test_leaving_during_a_warm_up_that_hangs_does_not_wait_for_it(serve: Serve) -> None:
+    service = serve(engine_stage("--health-only", warmup=WARM, start_timeout='"10m"'))
+    service.start("--leave", wait=False)
+    service.wait_said("warming")
+    assert service.stop() == 0
+    assert len(service.pids()) == 2, "door and engine live on"
+
+
+def test_stopping_during_a_start_leaves_nothing(serve: Serve) -> None:
+    service = serve(engine_stage("--listen-after", "600", replicas="3"))
+    service.start(wait=False)
+    service.wait_said("booting")
+    assert service.stop() == 0
+    assert service.pids() == [] and service.holder_pids() == []

@@ -69,7 +69,7 @@ class Controller:
         )
         self._make_stages()
         if any(s.stage.gpus or s.stage.gpu_memory_bytes for s in self.stages.values()):
-            self.services.devices = Devices(await asyncio.to_thread(detect))
+            self.services.devices = Devices(await self.services.blocking(detect))
         adoption = await self.services.backend.adopt()
         self._adopt_replicas(adoption)
         self.services.publisher.write_first()
@@ -204,14 +204,14 @@ class Controller:
 
     async def _look_around(self) -> None:
         """What this machine cannot do for the app is said; and the disk is kept tidy."""
-        for misfit in await asyncio.to_thread(misfits_here, self.app):
+        for misfit in await self.services.blocking(misfits_here, self.app):
             self._warn(misfit)
-        await asyncio.to_thread(forget_old, self.state)
+        await self.services.blocking(forget_old, self.state)
 
     async def _use_measurements(self) -> None:
         """Entries whose fingerprint matches are used, stale ones are said aloud."""
         try:
-            found = await asyncio.to_thread(measured_starts, self.app)
+            found = await self.services.blocking(measured_starts, self.app)
         except PrerollError as error:
             self._warn(str(error))
             return
@@ -289,7 +289,6 @@ class Controller:
         self.services.record("serve_ended", data={"how": how})
         self._backend.close()
         self.services.log.close()
-        self.services.threads.shutdown(wait=False, cancel_futures=True)
         self._lock.release()
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,9 +25,6 @@ T = TypeVar("T")
 Watcher = Callable[[str, str | None, str | None, dict[str, Any]], None]
 """Called with kind, stage, replica and data of each event, for progress on the terminal."""
 
-MAX_THREADS = 128
-"""Blocking probes in flight: one per starting replica and one per replica that is being checked."""
-
 
 def _ignore(kind: str, stage: str | None, replica: str | None, data: dict[str, Any]) -> None:
     pass
@@ -43,7 +41,6 @@ class Services:
     health: HealthPolicy = field(default_factory=HealthPolicy)
     watcher: Watcher = _ignore
     clock: Clock = field(default_factory=SystemClock)
-    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MAX_THREADS))
     door: Door = field(init=False)
     publisher: Publisher = field(init=False)
     devices: Devices = field(default_factory=lambda: Devices({}))
@@ -66,5 +63,26 @@ class Services:
         self.watcher(kind, stage, replica, data or {})
 
     async def blocking(self, call: Callable[..., T], *args: Any) -> T:
-        """Runs a blocking call in a thread of control's own pool."""
-        return await asyncio.get_running_loop().run_in_executor(self.threads, call, *args)
+        """Runs a blocking call in a thread that does not hold up the end of control.
+
+        A pool's threads are waited for at exit: a warm-up of ten minutes, or the digest of
+        hundreds of gigabytes, must not be.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def settle(done: Callable[[], None]) -> None:
+            with suppress(RuntimeError):  # the loop has ended: nobody asks any more
+                loop.call_soon_threadsafe(lambda: None if future.done() else done())
+
+        def run() -> None:
+            try:
+                result = call(*args)
+            except Exception as error:
+                failure = error
+                settle(lambda: future.set_exception(failure))
+            else:
+                settle(lambda: future.set_result(result))
+
+        threading.Thread(target=run, name="preroll-call", daemon=True).start()
+        return await future

@@ -35,8 +35,10 @@ STATUS_FIELDS = {
 
 
 def test_status_has_every_field_of_the_protocol(bench: Bench) -> None:
-    peer = bench.start("sleep", "1000")
-    status = peer.ask("status")["status"]
+    peer = bench.start("sh", "-c", "echo up; exec sleep 1000")
+    peer.send(b'{"op": "lines", "follow": true}\n')
+    assert peer.read()["text"] == "up"
+    status = bench.peer().ask("status")["status"]
     assert set(status) >= STATUS_FIELDS | {"tree"}
     assert status["state"] == "running" and status["exit"] is None
     assert set(status["limits_applied"]) >= {"memory", "cpus", "kill"}

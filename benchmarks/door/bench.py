@@ -67,8 +67,36 @@ def _one(
             print(f"{target.name}, {scenario.name}: no figure: {error}")
         return
     samples.setdefault((target.name, scenario.name), []).append(sample)
+    figures = f"{sample.us_per_unit:.1f} us, p50 {sample.p50_us:.0f} us"
+    reads = f"{sample.events_per_read:.2f} events a read"
     label = f"{round_number} {scenario.name} {target.name}"
-    print(f"{label}: {sample.us_per_unit:.1f} us, p50 {sample.p50_us:.0f} us", file=sys.stderr)
+    print(f"{label}: {figures}, {reads}", file=sys.stderr)
+
+
+def usable(samples: Samples, scenario: str, rounds: int) -> list[int]:
+    """Rounds in which every target was measured and, for paced streams, chunks came alone.
+
+    When no round is clean all are used, and the caller says so.
+    """
+    runs = [s for (_, name), s in samples.items() if name == scenario]
+    whole = [i for i in range(rounds) if all(len(r) > i for r in runs)]
+    if scenario != "paced":
+        return whole
+    return [i for i in whole if not any(r[i].is_coalesced for r in runs)] or whole
+
+
+def clean(samples: Samples, rounds: int) -> tuple[Samples, list[str]]:
+    """The samples of usable rounds, and what has to be said about the others."""
+    notes, kept = [], dict(samples)
+    for key in samples:
+        chosen = usable(samples, key[1], rounds)
+        if chosen:
+            kept[key] = [samples[key][i] for i in chosen]
+    paced = [s for (_, name), found in kept.items() if name == "paced" for s in found]
+    if any(s.is_coalesced for s in paced):
+        worst = max(s.events_per_read for s in paced)
+        notes.append(f"NOT PACED: up to {worst:.1f} chunks a read; the machine was too busy")
+    return kept, notes
 
 
 def median(samples: Samples, target: str, scenario: str, field: str) -> float | None:
@@ -153,8 +181,11 @@ def main() -> None:
                     kill_tree(target.pid)
             mock.kill()
             mock.wait()
+    samples, notes = clean(samples, arguments.rounds)
     found = results(samples)
     print(table(samples, targets))
+    for note in notes:
+        print(note)
     print(json.dumps(found, indent=1))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -13,7 +13,7 @@ from processes import cpu_s, rss_mb
 from targets import MODEL, Target
 
 Json = dict[str, Any]
-WORD_BYTES = 4  # "tok ": about one token of English for a byte-pair tokenizer
+MAX_EVENTS_PER_READ = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,12 @@ class Sample:
     p50_us: float
     rss_mb: float
     client_us_per_unit: float
+    events_per_read: float
+
+    @property
+    def is_coalesced(self) -> bool:
+        """Chunks came together: a machine that is too busy to pace them was measured."""
+        return self.events_per_read > MAX_EVENTS_PER_READ
 
 
 def chat(stream: bool, tokens: int, gap_ms: float = 0.0, prompt: str = "Say hello.") -> Json:
@@ -125,6 +131,7 @@ def run(program: str, scenario: Scenario, port: int, pid: int) -> Sample:
         p50_us=end["end_to_end_ns"]["p50"] / 1e3,
         rss_mb=max(memory),
         client_us_per_unit=end["cpu_ns"] / 1e3 / units,
+        events_per_read=end["content_events"] / max(1, end["content_reads"]),
     )
 
 

@@ -100,9 +100,9 @@ impl Account {
         handle: &Rc<StageHandle>,
         parts: &Parts,
         request_id: RequestId,
-    ) -> Account {
+    ) -> Box<Account> {
         let now = now_ns();
-        Account {
+        Box::new(Account {
             door: door.clone(),
             handle: handle.clone(),
             life: door.history.begin(request_id.as_str(), &handle.name, now),
@@ -120,7 +120,7 @@ impl Account {
             first_byte_ns: None,
             bytes_out: 0,
             ending: None,
-        }
+        })
     }
 
     /// It has to wait for a slot.

@@ -27,9 +27,6 @@ pub async fn wait(mut ticket: Ticket) -> Result<Permit, Refusal> {
 /// # Errors
 /// [`Gone`].
 pub async fn unless_gone<T>(link: &Rc<Link>, work: impl Future<Output = T>) -> Result<T, Gone> {
-    if link.request_done.get() {
-        return Ok(work.await);
-    }
     let gone = async {
         loop {
             tokio::time::sleep(LOOK).await;

@@ -64,9 +64,11 @@ impl Backend {
     pub fn reuse(&self) -> Option<Upstream> {
         let now = now_ns();
         loop {
-            let upstream = self.idle.borrow_mut().pop()?;
+            let mut upstream = self.idle.borrow_mut().pop()?;
             let age = now.saturating_sub(upstream.idle_since_ns());
-            if age < self.idle_limit_ns() && upstream.is_reusable() {
+            // What the loop knows of the socket is as new as its last look at all of them: no system call is needed.
+            upstream.settle();
+            if age < self.idle_limit_ns() && upstream.is_ready() {
                 return Some(upstream);
             }
         }

@@ -104,7 +104,7 @@ struct Destination<'a> {
 pub async fn answer(
     door: &Rc<Door>,
     link: &Rc<Link>,
-    request: Request<Incoming>,
+    request: Box<Request<Incoming>>,
     request_id: RequestId,
 ) -> Response<OutBody> {
     match run(door, link, request, request_id).await {
@@ -121,7 +121,7 @@ pub async fn answer(
 async fn run(
     door: &Rc<Door>,
     link: &Rc<Link>,
-    request: Request<Incoming>,
+    request: Box<Request<Incoming>>,
     request_id: RequestId,
 ) -> Result<Response<OutBody>, Stop> {
     let routing = door.routing();

@@ -62,7 +62,7 @@ pub struct Relay {
     upstream: Option<Upstream>,
     body: Incoming,
     backend: Rc<Backend>,
-    account: Account,
+    account: Box<Account>,
     link: Rc<Link>,
     bounds: Bounds,
     state: State,
@@ -73,7 +73,7 @@ impl Relay {
         upstream: Upstream,
         body: Incoming,
         backend: Rc<Backend>,
-        account: Account,
+        account: Box<Account>,
         link: Rc<Link>,
         bounds: Bounds,
     ) -> Relay {

@@ -55,14 +55,14 @@ impl Outgoing {
         payload: Payload,
         model_span: Option<Range<usize>>,
         body_limit: u64,
-    ) -> Outgoing {
-        Outgoing {
+    ) -> Box<Outgoing> {
+        Box::new(Outgoing {
             parts,
             payload,
             model_span,
             body_limit,
             is_spent: false,
-        }
+        })
     }
 
     /// The body with the model's name as the engine knows it.
@@ -117,12 +117,20 @@ impl Outgoing {
 /// Asks for a slot, sends, and makes the answer; the account learns how it went.
 pub async fn deliver(
     link: &Rc<Link>,
-    mut account: Account,
+    mut account: Box<Account>,
     ask: Ask,
-    mut outgoing: Outgoing,
+    mut outgoing: Box<Outgoing>,
 ) -> Result<Response<OutBody>, Stop> {
     prepare(&mut outgoing.parts.headers, &account.request_id);
-    match obtain(link, &mut account, ask, &mut outgoing).await {
+    let obtained = if link.request_done.get() {
+        obtain(link, &mut account, ask, &mut outgoing).await
+    } else {
+        let obtaining = Box::pin(obtain(link, &mut account, ask, &mut outgoing));
+        unless_gone(link, obtaining)
+            .await
+            .unwrap_or_else(|gone| Err(gone.into()))
+    };
+    match obtained {
         Ok(obtained) => Ok(answer(link, account, obtained)),
         Err(stop) => {
             account.stopped(&stop);
@@ -161,12 +169,12 @@ async fn obtain(
         if is_queued {
             account.queued(ticket.expected_wait_ns());
         }
-        let permit = unless_gone(link, admit::wait(ticket)).await??;
+        let permit = admit::wait(ticket).await?;
         let told = Told::of(&permit, is_queued);
         let backend = account.door.pool.backend(permit.replica());
         account.admitted(permit, &backend);
         bounds.arm_first(link, now_ns(), first_byte_ns);
-        match unless_gone(link, attempt(link, &backend, &bounds, outgoing)).await? {
+        match attempt(link, &backend, &bounds, outgoing).await {
             Attempt::Answered(answered) => {
                 return Ok(Obtained {
                     told,
@@ -306,7 +314,7 @@ fn late(account: &mut Account, waiting: Waiting) -> Stop {
 }
 
 /// The replica's head, made the client's.
-fn answer(link: &Rc<Link>, mut account: Account, obtained: Obtained) -> Response<OutBody> {
+fn answer(link: &Rc<Link>, mut account: Box<Account>, obtained: Obtained) -> Response<OutBody> {
     let Obtained {
         told,
         bounds,

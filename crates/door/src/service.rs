@@ -19,7 +19,7 @@ use crate::routes::{Routing, StageHandle};
 pub async fn answer(
     door: &Rc<Door>,
     link: &Rc<Link>,
-    request: Request<Incoming>,
+    request: Box<Request<Incoming>>,
 ) -> Response<OutBody> {
     let request_id = forward::request_id(request.headers());
     let id = request_id.value().clone();

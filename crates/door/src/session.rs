@@ -32,7 +32,7 @@ pub fn is_upgrade(parts: &Parts) -> bool {
 /// Opens a session on a replica; the answer is its 101, or whatever it says instead.
 pub async fn open(
     link: &Rc<Link>,
-    mut account: Account,
+    mut account: Box<Account>,
     parts: Parts,
 ) -> Result<Response<OutBody>, Stop> {
     match connect(link, &mut account, parts).await {
@@ -87,7 +87,7 @@ fn bounds(account: &Account) -> Bounds {
 
 async fn reply_with(
     link: &Rc<Link>,
-    account: Account,
+    account: Box<Account>,
     session: SessionPermit,
     backend: Rc<Backend>,
     (upstream, response): Answered,
@@ -119,7 +119,7 @@ async fn shake_hands(
 
 async fn switch(
     link: &Rc<Link>,
-    mut account: Account,
+    mut account: Box<Account>,
     session: SessionPermit,
     upstream: Upstream,
     mut headers: HeaderMap,
@@ -147,7 +147,7 @@ async fn switch(
 /// The replica answered with something else: that goes to the client as it is.
 fn decline(
     link: &Rc<Link>,
-    mut account: Account,
+    mut account: Box<Account>,
     session: SessionPermit,
     backend: Rc<Backend>,
     upstream: Upstream,

@@ -30,7 +30,7 @@ pub struct Tunnel {
     /// What the replica said right behind its 101.
     pub first: Bytes,
     pub session: SessionPermit,
-    pub account: Account,
+    pub account: Box<Account>,
     pub idle_ns: u64,
 }
 

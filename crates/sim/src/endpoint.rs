@@ -55,8 +55,6 @@ pub struct Endpoint {
     pub replicas: Vec<u32>,
     pub num_ready: u32,
     pub num_starting: u32,
-    /// Ready and draining replicas with nothing in flight.
-    pub num_idle: u32,
     /// What control last asked for.
     pub wanted: u32,
     pub devices_per_replica: u32,
@@ -112,7 +110,6 @@ impl Endpoint {
             replicas: Vec::new(),
             num_ready: 0,
             num_starting: 0,
-            num_idle: 0,
             wanted: config.replicas,
             devices_per_replica: config.devices_per_replica,
             remains: VecDeque::new(),
@@ -139,10 +136,18 @@ impl Endpoint {
     /// Accounts for the time since the last change; call before every change.
     #[inline]
     pub fn touch(&mut self, now_ns: u64) {
+        let in_system = self.queued + self.in_flight;
+        // most slots are one, and a division takes as long as the rest of this
+        let needed = if self.slots == 1 {
+            in_system
+        } else {
+            in_system.div_ceil(self.slots)
+        };
+        let surplus = self.num_ready.saturating_sub(needed);
         self.stats.advance(
             now_ns,
-            self.queued + self.in_flight,
-            self.num_idle,
+            in_system,
+            surplus,
             self.num_ready,
             self.num_starting,
         );
@@ -158,7 +163,7 @@ impl Endpoint {
         }
     }
 
-    /// One more or one fewer request at a replica.
+    /// Service time of a request in seconds, and the share of it until the first byte.
     #[inline]
     pub fn service_s(&mut self, prompt: u32, output: u32) -> (f64, f64) {
         match &self.serving {

@@ -81,7 +81,7 @@ impl Sim {
 
     fn place_first_events(&mut self, config: &Config) {
         for index in 0..self.endpoints.len() as u32 {
-            for _ in 0..self.endpoints[index as usize].wanted {
+            while self.has_room(index) {
                 self.place_ready(index);
             }
             self.plan_arrival(index);
@@ -269,7 +269,6 @@ impl Sim {
         endpoint.stats.wait.record(self.now_ns - slot.arrived_ns);
         endpoint.in_flight += 1;
         let replica_state = &mut self.replicas[replica as usize];
-        endpoint.num_idle -= u32::from(replica_state.in_flight == 0);
         replica_state.in_flight += 1;
         if replica_state.in_flight == endpoint.slots {
             if endpoint.spare.last() == Some(&replica) {

@@ -21,14 +21,16 @@ impl Sim {
 
     /// Starts what is wanted as far as there are devices.
     fn fill(&mut self, index: u32) {
-        loop {
-            let endpoint = &self.endpoints[index as usize];
-            let is_room = self.devices - self.devices_used >= endpoint.devices_per_replica;
-            if endpoint.active() >= endpoint.wanted || !is_room {
-                return;
-            }
+        while self.has_room(index) {
             self.start_one(index);
         }
+    }
+
+    /// Is one more replica wanted, and are there devices for it?
+    pub(crate) fn has_room(&self, index: u32) -> bool {
+        let endpoint = &self.endpoints[index as usize];
+        endpoint.active() < endpoint.wanted
+            && self.devices - self.devices_used >= endpoint.devices_per_replica
     }
 
     fn start_one(&mut self, index: u32) {
@@ -86,7 +88,6 @@ impl Sim {
         endpoint.touch(self.now_ns);
         endpoint.num_starting -= 1;
         endpoint.num_ready += 1;
-        endpoint.num_idle += 1;
         endpoint.spare.push(replica);
         self.dispatch(index);
         self.endpoints[index as usize].changed(self.now_ns);
@@ -120,7 +121,6 @@ impl Sim {
         endpoint.replicas.retain(|&r| r != replica);
         self.replicas[replica as usize].phase = Phase::Draining;
         if self.replicas[replica as usize].in_flight == 0 {
-            endpoint.num_idle -= 1;
             self.remove_replica(replica);
         }
     }

@@ -73,7 +73,6 @@ impl Sim {
             }
             return;
         }
-        endpoint.num_idle += u32::from(state.in_flight == 0);
         if state.in_flight + 1 == endpoint.slots {
             endpoint.spare.push(replica);
         }

@@ -25,6 +25,7 @@ pub struct Stats {
 
     /// Integrals in request- or replica-nanoseconds.
     pub in_system_ns: u128,
+    /// Ready replicas beyond those that the requests in the system need.
     pub idle_ns: u128,
     pub ready_ns: u128,
     pub starting_ns: u128,
@@ -68,12 +69,19 @@ impl Stats {
     }
 
     #[inline]
-    pub fn advance(&mut self, now_ns: u64, in_system: u32, idle: u32, ready: u32, starting: u32) {
+    pub fn advance(
+        &mut self,
+        now_ns: u64,
+        in_system: u32,
+        surplus: u32,
+        ready: u32,
+        starting: u32,
+    ) {
         let elapsed = now_ns - self.last_ns;
         self.last_ns = now_ns;
         let area = |n: u32| u128::from(elapsed) * u128::from(n);
         self.in_system_ns += area(in_system);
-        self.idle_ns += area(idle);
+        self.idle_ns += area(surplus);
         self.ready_ns += area(ready);
         self.starting_ns += area(starting);
     }
@@ -150,7 +158,7 @@ pub struct Sample {
     pub late: u64,
 }
 
-/// At most `MAX_SAMPLES`; when full, every second one goes and the interval doubles.
+/// At most `MAX_SAMPLES` (even, so that the newest stays); when there are more, every second one goes and the interval doubles.
 #[derive(Debug, Default)]
 pub struct Timeline {
     pub samples: Vec<Sample>,
@@ -162,7 +170,7 @@ pub const MAX_SAMPLES: usize = 4096;
 impl Timeline {
     pub fn push(&mut self, sample: Sample) {
         self.samples.push(sample);
-        if self.samples.len() == MAX_SAMPLES {
+        if self.samples.len() > MAX_SAMPLES {
             let mut index = 0;
             self.samples.retain(|_| {
                 index += 1;

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{assert_conserved, constant, run, slots};
+use common::{assert_conserved, constant, run};
 use preroll_sim::EndpointReport;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn spike(seed: u64, gap: &Value, time: &Value, client: &Value) -> EndpointReport
         "name": "chat",
         "arrivals": {"kind": "renewal", "gap": gap, "rates": [[0.0, 2.0], [SURGE_S, 6.0]],
                      "end_s": SURGE_S + 1800.0, "prompt": constant(1.0), "output": constant(1.0)},
-        "service": slots(1, time),
+        "service": json!({"kind": "slots", "slots": 1, "time": time, "first_share": 0.0}),
         "replicas": 1, "plan": [[SURGE_S, 2]], "start": {"new_node": constant(180.0)},
         "client": client,
     }]});
@@ -59,20 +59,24 @@ fn the_mean_of_random_spikes_is_the_same() {
     close(drained, 360.0, 0.02);
 }
 
+/// Clients that read a stream: their first byte comes when service begins.
 fn impatient(timeout_s: f64, serve_dead_work: bool) -> Value {
     json!({"timeout_s": timeout_s, "retries": 3, "serve_dead_work": serve_dead_work})
 }
 
 #[test]
 fn dropping_dead_work_recovers_after_230_seconds() {
-    let e = spike(
-        1,
-        &exponential(1.0),
-        &exponential(0.25),
-        &impatient(10.0, false),
-    );
-    eprintln!("{:?} {:?}", e.drained_s, e.peak_queued);
+    let client = impatient(10.0, false);
+    let e = spike(0, &constant(1.0), &constant(0.25), &client);
     close(e.drained_s.unwrap() - SURGE_S, 230.0, 0.05);
+    // random arrivals and services leave more luck to the retries: a little later on average
+    const RUNS: u64 = 100;
+    let recovered = |seed| {
+        let e = spike(seed, &exponential(1.0), &exponential(0.25), &client);
+        e.drained_s.unwrap() - SURGE_S
+    };
+    let mean = (0..RUNS).map(recovered).sum::<f64>() / RUNS as f64;
+    close(mean, 230.0, 0.10);
 }
 
 #[test]
@@ -84,8 +88,13 @@ fn serving_dead_work_never_recovers_and_wastes_nearly_everything() {
             &exponential(0.25),
             &impatient(timeout_s, true),
         );
-        assert_eq!(e.drained_s, None);
-        let after = e.wasted_s / e.service_s;
-        eprintln!("{timeout_s} wasted {after}");
+        assert_eq!(e.drained_s, None, "the queue was never empty again");
+        // what was wasted of the service since the surge; before it nothing was
+        let since_s = e.service_s - 2.0 * SURGE_S * 0.25;
+        let wasted = e.wasted_s / since_s;
+        assert!(
+            (0.965..0.99).contains(&wasted),
+            "{timeout_s} s wasted {wasted}"
+        );
     }
 }

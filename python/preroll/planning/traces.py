@@ -139,8 +139,8 @@ def _json_rows(text: str, name: str) -> Iterator[Row]:
         except KeyError as error:
             raise InputError(
                 f"trace {name}, line {number}: no field {error}; JSON lines are Mooncake's "
-                "(timestamp, input_length, output_length) or an access log's (t, prompt_tokens, "
-                "output_tokens)"
+                "(timestamp, input_length, output_length), the door's access log (time_s, "
+                "total_ms, completion_tokens), or t, prompt_tokens, output_tokens"
             ) from error
         except (TypeError, ValueError) as error:
             raise InputError(f"trace {name}, line {number}: {error}") from error
@@ -154,9 +154,18 @@ def _mooncake(row: dict[str, Any], ids: dict[int, int]) -> Row:
 
 
 def _access(row: dict[str, Any]) -> Row:
-    """Our access log: `t` in seconds since the epoch; unknown token counts are 0."""
-    time_ns = round(float(row["t"]) * 1e9)
-    return time_ns, _tokens(row.get("prompt_tokens")), _tokens(row.get("output_tokens")), []
+    """A line of the door's access log, which is written when the request has ended, or of any log
+    with `t`: seconds since the epoch at the arrival. Unknown token counts are 0."""
+    seconds, after_s = (
+        (float(row["t"]), 0.0)
+        if "t" in row
+        else (float(row["time_s"]), float(row["total_ms"]) / 1e3)
+    )
+    whole = int(seconds)
+    # in one product a float of this size would lose a hundred nanoseconds
+    time_ns = whole * NS + round((seconds - whole - after_s) * 1e9)
+    output = row.get("output_tokens", row.get("completion_tokens"))
+    return time_ns, _tokens(row.get("prompt_tokens")), _tokens(output), []
 
 
 def _tokens(value: Any) -> int:

@@ -1,11 +1,5 @@
 BENCHES += bench-plan
 .PHONY: bench-plan
-.cache/simpy/.installed: mk/plan.mk
-	python3 -m venv .cache/simpy
-	.cache/simpy/bin/pip install -q --disable-pip-version-check simpy==4.1.1
-	touch $@
-
-bench-plan: setup ## accuracy of the speed model, speed and policies of the simulator: build/bench/plan.json
-	@$(MAKE) --no-print-directory .cache/simpy/.installed || echo "simpy cannot be installed here; it is left out of the table"
+bench-plan: setup ## the plan's accuracy on held-out data and the simulator's speed (build/bench/plan.json)
 	$(PY) benchmarks/plan/accuracy.py
-	$(PY) benchmarks/plan/simulator.py
+	$(if $(wildcard benchmarks/plan/bench_simulate.py),$(PY) benchmarks/plan/bench_simulate.py)

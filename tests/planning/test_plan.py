@@ -255,5 +255,7 @@ def test_this_machine_can_be_measured(
     found = json.loads(capsys.readouterr().out)
     assert found["copy_bytes_s"] > 1e7
     assert found["gemv_bytes_s"] is None or found["gemv_bytes_s"] > 1e6
-    assert command.main(["--measure-here"]) == 0
-    assert "memory copy" in capsys.readouterr().out
+    assert command.main(["--measure-here", "--model", "SmolLM2-135M"]) == 0
+    shown = capsys.readouterr().out
+    assert "memory copy" in shown
+    assert "SmolLM2-135M (bf16): at most" in shown

@@ -21,13 +21,14 @@ from preroll.planning.deployment import Deployment
 from preroll.planning.inputs import Ask
 from preroll.planning.planner import plan
 from preroll.planning.report import as_json, as_text
+from preroll.planning.shape import ModelShape
 
 HELP = f"""{__doc__}
 
     preroll plan --model Llama-3.1-70B --on 8xH100 --traffic rate=6/s,in=500,out=200
     preroll plan --model ./my-model --on 1xL4 --access-log access.jsonl --slo ttft=800ms,itl=40ms
     preroll plan --list              built-in models and devices
-    preroll plan --measure-here      this machine's memory bandwidth and matrix–vector rate
+    preroll plan --measure-here [--model M]     this machine's memory bandwidth, and what it allows
 """
 Flag = Annotated[bool, Parameter(negative=())]
 
@@ -107,12 +108,12 @@ def command(
     list_: bool
         Built-in models and devices.
     measure_here: bool
-        Measure this machine.
+        Measure this machine; with --model, the ceiling of one stream of it here.
     """
     if list_:
         return _print_lists()
     if measure_here:
-        return _print_probe(as_json_)
+        return _print_probe(models.find(model, dtype) if model else None, as_json_)
     if model is None or on is None:
         raise InputError("--model and --on are needed, such as --model Llama-3.1-70B --on 8xH100")
     count, device = parse_on(on)
@@ -160,9 +161,16 @@ def _print_lists() -> int:
     return 0
 
 
-def _print_probe(wants_json: bool) -> int:
+def _print_probe(shape: ModelShape | None, wants_json: bool) -> int:
+    """The machine's rates; with a model also the most tokens/s that one stream can have here."""
     result = probe.measure()
-    print(json.dumps(result.as_dict(), indent=1) if wants_json else result.text())
+    ceiling = None if shape is None else result.read_bytes_s / sum(shape.read_bytes(1))
+    if wants_json:
+        print(json.dumps({**result.as_dict(), "stream_tokens_per_s_at_most": ceiling}, indent=1))
+        return 0
+    print(result.text())
+    if shape is not None:
+        print(f"   {shape.name} ({shape.precision}): at most {ceiling:.3g} tokens/s for one stream")
     return 0
 
 

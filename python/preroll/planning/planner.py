@@ -75,11 +75,21 @@ def _conclusions(sizing: Sizing) -> list[Line]:
         Line("idle time-out", _idle_words(sizing), idle_timeout_s(sizing), "s"),
     ]
     if ask.price is not None:
-        hourly = sizing.replicas * ask.deployment.num_devices * ask.price
-        million = hourly / (ask.traffic.rate * ask.traffic.osl * HOUR) * 1e6
-        text = f"{hourly:.2f} an hour, {million:.3g} per million output tokens at this rate"
-        lines.append(Line("cost", text, hourly))
+        lines.append(_cost(sizing, sizing.replicas * ask.deployment.num_devices * ask.price))
     return lines
+
+
+def _cost(sizing: Sizing, hourly: float) -> Line:
+    """Cost of keeping the replicas, and of letting one sleep where the gaps are known."""
+    traffic = sizing.ask.traffic
+    million = hourly / (traffic.rate * traffic.osl * HOUR) * 1e6
+    text = f"{hourly:.2f} an hour, {million:,.2f} per million output tokens at this rate"
+    gaps = parts_start.idle_gaps(tuple(traffic.gaps_s), sizing.service_s)
+    if sizing.ask.may_sleep and gaps and sizing.replicas == 1:
+        span = sum(traffic.gaps_s)
+        kept = Gaps(gaps).best(sizing.start_s()).cost_s + max(0.0, span - sum(gaps))
+        text += f"; {hourly * kept / span:.2f} an hour with the idle time-out above"
+    return Line("cost", text, hourly)
 
 
 def _bound_by(sizing: Sizing) -> str:

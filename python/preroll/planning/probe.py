@@ -39,11 +39,13 @@ class Probe:
             f"{self.machine}, measured {self.date}\n"
             f"   memory copy, one thread    {self.copy_bytes_s / 1e9:.3g} GB/s read plus write\n"
             f"   matrix–vector, all threads {gemv}\n"
-            f"   so one stream of a model reads at most {self._ceiling()} of weights"
+            f"   so a decode step reads at most {self.read_bytes_s / 1e9:.3g} GB/s of weights"
         )
 
-    def _ceiling(self) -> str:
-        return f"{(self.gemv_bytes_s or self.copy_bytes_s / 2) / 1e9:.3g} GB/s"
+    @property
+    def read_bytes_s(self) -> float:
+        """The best measured rate of reading memory; a copy reads half of what it moves."""
+        return self.gemv_bytes_s or self.copy_bytes_s / 2
 
 
 def measure() -> Probe:

@@ -227,10 +227,10 @@ impl Engine {
                 self.start_run(now_ns());
             }
         }
-        if self.spec.control || self.ticks % TICKS_PER_FLUSH == 0 {
+        if self.spec.control || self.ticks.is_multiple_of(TICKS_PER_FLUSH) {
             self.note(|engine| engine.output.flush());
         }
-        if self.ticks % TICKS_PER_PROGRESS == 0 {
+        if self.ticks.is_multiple_of(TICKS_PER_PROGRESS) {
             let ttft = self.totals.ttft.quantiles();
             let line = serde_json::json!({
                 "type": "tick", "elapsed_s": elapsed_s, "in_flight": self.in_flight,

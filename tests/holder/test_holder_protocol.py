@@ -138,6 +138,18 @@ def test_many_connections_come_and_go(bench: Bench) -> None:
     assert sum(name.startswith("socket:") for name in descriptors) < 20
 
 
+def test_too_many_connections_are_closed_and_the_others_served(bench: Bench) -> None:
+    peer = bench.start("sleep", "1000")
+    peer.ask("status")
+    peers = [bench.peer() for _ in range(300)]
+    assert peers[-1].is_closed()
+    assert peer.ask("status")["ok"] and peers[100].ask("status")["ok"]
+    for other in peers:
+        other.close()
+    peer.ask("status")
+    assert bench.peer().ask("status")["ok"]
+
+
 def test_release_answers_removes_the_socket_and_ends(bench: Bench) -> None:
     process = bench.launch(bench.spec("true"))
     assert process.stderr is not None and process.stderr.read() == ""

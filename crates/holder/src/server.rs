@@ -14,7 +14,7 @@ use crate::request::{self, Next};
 /// Followers get lines at most this often: one write for many lines. Less than the wait between
 /// two batched reads, so that it needs no wake-up of its own.
 const FOLLOW_WAIT_NS: u64 = 15 * MS;
-/// More connections than that wait in the backlog.
+/// More connections than that are closed at once.
 const MAX_CONNS: usize = 256;
 
 /// Signals as readable descriptors.
@@ -139,10 +139,10 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        while self.conns.len() < MAX_CONNS {
-            let Ok((stream, _)) = self.listener.accept() else {
-                return;
-            };
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.conns.len() >= MAX_CONNS {
+                continue;
+            }
             if let Ok(conn) = Conn::new(stream, &mut self.poll) {
                 self.conns.push(conn);
             }

@@ -18,7 +18,9 @@ from preroll.clock import boot_id
 from preroll.errors import PrerollError
 
 STATUS_TIMEOUT_S = 0.7
-"""One holder that hangs must not hold up the others' adoption, nor its own beyond this."""
+"""One holder that hangs must not hold up the others' adoption for long."""
+SECOND_TIMEOUT_S = 2.0
+"""On an overloaded machine one that lives and is slow must not be taken for one that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,18 @@ def _folders(holders: Path) -> list[Path]:
 
 async def _inspect(folder: Path, socket: Path) -> _Found:
     try:
-        status = await HolderClient(socket).raw_status(STATUS_TIMEOUT_S)
+        return _judge(folder.name, await _ask(folder, socket))
     except PrerollError as error:
         return await asyncio.to_thread(_inspect_silent, folder, socket, str(error))
-    return _judge(folder.name, status)
+
+
+async def _ask(folder: Path, socket: Path) -> dict[str, Any]:
+    try:
+        return await HolderClient(socket).raw_status(STATUS_TIMEOUT_S)
+    except PrerollError:
+        if not await asyncio.to_thread(_is_holder_alive, folder):
+            raise
+    return await HolderClient(socket).raw_status(SECOND_TIMEOUT_S)
 
 
 def _judge(holder_id: str, status: dict[str, Any]) -> _Found:

@@ -146,23 +146,24 @@ class Wire:
 
     def body(self, message: Message, *, is_bodyless: bool = False) -> Message:
         """Reads the body after `message`'s head; a cut one is kept with `is_whole` false."""
+        got = bytearray()
         try:
             if is_bodyless:
                 pass
             elif "chunked" in (message.get("transfer-encoding") or "").lower():
                 for chunk in self.chunks():
-                    message.body += chunk
+                    got += chunk
                 message.trailers = self.read_trailers()
             elif (length := message.get("content-length")) is not None:
-                while len(message.body) < int(length):
+                while len(got) < int(length):
                     if not self.held:
                         self.fill()
-                    part = self.exactly(min(len(self.held), int(length) - len(message.body)))
-                    message.body += part
+                    got += self.exactly(min(len(self.held), int(length) - len(got)))
             elif message.start.startswith("HTTP/"):
-                message.body = self.rest()
+                got += self.rest()
         except ConnectionEnded:
             message.is_whole = False
+        message.body = bytes(got)
         return message
 
     def response(self, method: str = "GET") -> Message:

@@ -67,6 +67,10 @@ class Progress:
             )
         elif kind == "wanted":
             self._line(stage, f"wants {data['replicas']}: {data['reason']}")
+        elif kind == "overuse":
+            over, declared = data["over_bytes"] / 2**20, data["declared_bytes"] / 2**20
+            text = f"uses {over:.0f} MiB more {data['of']} than its {declared:.0f} MiB"
+            self._line(replica, text)
         elif kind == "warning":
             self.say(f"warning: {data['text']}")
         elif kind in ("leftover", "door_replica_down", "upstream_down", "upstream_up"):

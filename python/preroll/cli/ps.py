@@ -121,7 +121,7 @@ def show(seen: Survey, console: Console) -> None:
             f"{memory / 2**20:.0f} MiB" if memory is not None else "–",
             str(row.get("in_flight", "–")),
             str(row["processes"] or "–"),
-            ", ".join(f"{k} {v}" for k, v in row["limits"].items() if not v.startswith("none")),
+            ", ".join(limit_words(row["limits"])),
         )
     console.print(table)
     for name in stage_names(seen):
@@ -130,6 +130,17 @@ def show(seen: Survey, console: Console) -> None:
             console.print(f"{name} failed last: {failure}", markup=False)
     for line in (*seen.control.get("warnings", []), *seen.control.get("problems", [])):
         console.print(f"warning: {line}", markup=False)
+
+
+def limit_words(limits: dict[str, str]) -> list[str]:
+    """Limits in force; one that was asked for and that nothing enforces is only declared."""
+    words = []
+    for name, how in limits.items():
+        if not how.startswith("none"):
+            words.append(f"{name} {how}")
+        elif how.startswith("none: ") and "asked for" not in how:
+            words.append(f"{name} declared ({how.removeprefix('none: ')})")
+    return words
 
 
 def seconds(value: float | None) -> str:

@@ -24,6 +24,7 @@ from preroll.events import EventLog, read
 from preroll.serve.door import Door, DoorEvent, is_fresh
 from preroll.serve.doorhouse import DoorHouse
 from preroll.serve.measured import measured_starts
+from preroll.serve.overuse import OveruseWatch
 from preroll.serve.publish import Publisher
 from preroll.serve.record import ReplicaRecord
 from preroll.serve.services import Services, Watcher
@@ -79,6 +80,7 @@ class Controller:
         self.services.door.follow(self._door_event)
         self._for_ever(self.services.publisher.run)
         self._for_ever(self._autoscale)
+        self._for_ever(OveruseWatch(self.services, self.stages).run)
         self._tasks.append(asyncio.create_task(self._use_measurements()))
         self._tasks.append(asyncio.create_task(self._look_around()))
         for stage in self.stages.values():

@@ -115,6 +115,12 @@ def test_its_own_empty_run_is_left_out_where_a_request_warms_up(tmp_path: Path) 
     assert flags('args = ["--no-warmup"]').count("--no-warmup") == 1
 
 
+def test_its_threads_do_not_spin_unless_the_stage_says_so(tmp_path: Path) -> None:
+    assert launch_of(stage_of("llama.cpp"), tmp_path).env["OMP_WAIT_POLICY"] == "passive"
+    stage = stage_of("llama.cpp", 'env = { OMP_WAIT_POLICY = "active" }')
+    assert launch_of(stage, tmp_path).env["OMP_WAIT_POLICY"] == "active"
+
+
 def test_it_listens_on_a_port_too(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -87,7 +87,9 @@ class LlamaCpp(Engine):
                 *(sys.executable, "-P", "-m", WORKER, "--model", model),
                 *("--listen", address, *names, "--", *flags),
             ),
-            env=env,
+            # Threads that spin at a barrier burn what the others need as soon as the processors
+            # are shared with anything else; a stage may set the variable itself.
+            env={"OMP_WAIT_POLICY": "passive", **env},
             cwd=common.working_directory(stage, directory),
             address=address,
             probe=Probe(stage.health or "/health"),

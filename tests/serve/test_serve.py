@@ -319,3 +319,16 @@ def test_stopping_during_a_start_leaves_nothing(serve: Serve) -> None:
     service.wait_said("booting")
     assert service.stop() == 0
     assert service.pids() == [] and service.holder_pids() == []
+
+
+def test_a_replica_that_no_longer_answers_is_found_out_and_replaced(serve: Serve) -> None:
+    """It is stopped, not dead: only the door's ejection and the probes can tell."""
+    service = serve(engine_stage(queue='{ max_wait = "60s" }'))
+    service.start()
+    (stuck,) = service.ready()
+    pid = service.pid_of(stuck)
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: service.ready() not in ([], [stuck]), "another one serves", 110)
+    assert service.chat()[0] == 200
+    failed = [e for e in read(service.state.events, kinds=("state",)) if e.data["to"] == "failed"]
+    assert "health probes failed in a row" in failed[0].data["cause"]

@@ -239,6 +239,9 @@ class Controller:
             replica = event.get("replica")
             data = {k: v for k, v in event.items() if k not in ("kind", "stage", "replica", "seq")}
             self.services.record(f"door_{kind}", name, replica, data, durable=False)
+            runner = self.stages[name].runners.get(str(replica)) if name in self.stages else None
+            if kind == "replica_down" and runner is not None:
+                runner.suspect()
 
     async def _autoscale(self) -> None:
         door = self.services.door

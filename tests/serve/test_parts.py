@@ -21,6 +21,7 @@ from preroll.cli.serve import app_name, read_app, split_flags
 from preroll.config import parse_app
 from preroll.engines.base import get_engine
 from preroll.errors import InputError, UnavailableError
+from preroll.serve import statedir
 from preroll.serve.cause import explain, how_it_ended
 from preroll.serve.http import Lines, request
 from preroll.serve.publish import Publisher
@@ -265,3 +266,36 @@ def test_a_door_with_newer_tables_is_surpassed(tmp_path: Path) -> None:
             return taken
 
     assert [t["version"] for t in asyncio.run(scene())] == [42]
+
+
+def test_logs_of_the_latest_ended_replicas_are_kept_and_running_ones_always(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statedir, "KEPT_LOGS", 2)
+    state = StateDir(tmp_path)
+    state.prepare()
+    state.run.mkdir()
+    for number, name in enumerate(["old", "older-but-running", "late", "latest", "never-began"]):
+        folder = state.holder(name)
+        folder.mkdir()
+        running = "running" if name == "older-but-running" else "exited"
+        if name != "never-began":
+            write_json(folder / "status.json", {"state": running})
+        os.utime(folder, (number, 0 if name == "never-began" else number + 1))
+    statedir.forget_old(state)
+    assert {f.name for f in state.holders.iterdir()} == {"older-but-running", "late", "latest"}
+
+
+def test_a_terminal_that_is_gone_does_not_end_the_service() -> None:
+    code = (
+        "from preroll.cli.progress import Progress; p = Progress()\n"
+        "for n in range(3): p.event('wanted', 'chat', None, {'replicas': n, 'reason': 'r'})\n"
+        "print('alive')"
+    )
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=write_end, timeout=60
+    )
+    os.close(write_end)
+    assert done.stdout == b"alive\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from preroll.config import App
@@ -45,10 +46,12 @@ class Progress:
             self._bars.stop()
 
     def say(self, text: str) -> None:
-        if self._bars is not None:
-            self._bars.console.print(text, markup=False, soft_wrap=True)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        """Prints a line; a terminal or pipe that has gone away must not end the service."""
+        with suppress(OSError):
+            if self._bars is not None:
+                self._bars.console.print(text, markup=False, soft_wrap=True)
+            else:
+                print(text, file=sys.stderr, flush=True)
 
     def event(
         self, kind: str, stage: str | None, replica: str | None, data: dict[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 
 from preroll.errors import InputError, UnavailableError
 
-KEPT_LOGS = 50
+KEPT_LOGS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ def forget_old(state: StateDir) -> None:
     """Removes the folders of replicas that ended long ago: `KEPT_LOGS` stay for `preroll logs`."""
     ended = []
     for folder in state.holders.iterdir():
-        status = read_json(folder / "status.json") or {}
+        status = read_json(folder / "status.json") or {"state": "exited"}  # it never began
         if status.get("state") == "exited" and not state.socket(f"{folder.name}.sock").exists():
-            ended.append((int(status.get("exited_ns") or 0), folder))
+            ended.append((folder.stat().st_mtime, folder))
     for _, folder in sorted(ended, reverse=True)[KEPT_LOGS:]:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import statistics
 import tempfile
@@ -63,7 +64,7 @@ def measure(mock: Mock, streams: int, requests: int, file: Path) -> Sample:
     lags = (end["timer_lag_ns"]["p99"], end["read_lag_ns"]["p99"])
     return Sample(
         p50_error_ms=first[len(first) // 2] - TTFT_MS,
-        p99_error_ms=first[int(0.99 * (len(first) - 1))] - TTFT_MS,
+        p99_error_ms=first[math.ceil(0.99 * len(first)) - 1] - TTFT_MS,
         gap_p50_ms=gaps[len(gaps) // 2],
         us_per_chunk=end["cpu_ns"] / 1e3 / events,
         lag_p99_ms=max(lags) / 1e6,

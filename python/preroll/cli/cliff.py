@@ -74,6 +74,7 @@ def cliff_app() -> cyclopts.App:
         request: Request | None = None,
         promise: Promise | None = None,
         limits: Limits | None = None,
+        state: Path | None = None,
         out: Path | None = None,
         as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     ) -> int:
@@ -85,13 +86,15 @@ def cliff_app() -> cyclopts.App:
             http://HOST:PORT, unix:/socket, or an app file with a STAGE that is being served.
         stage: str
             A stage of the app file: one of its replicas is loaded, past the door and its queue.
+        state: Path
+            State directory of the app that is being served, when it is not the usual one.
         out: Path
             Folder for records and reports; preroll-cliff-DATE when left out.
         json: bool
             The result as JSON.
         """
         request, limits = request or Request(), limits or Limits()
-        found = find(target, stage)
+        found = find(target, stage, state)
         settings, targets = limits.settings(found.server), (promise or Promise()).targets()
         if targets == Targets():
             raise InputError("a promise is needed: --slo-ttft, --slo-gap or --slo-e2e")

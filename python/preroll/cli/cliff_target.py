@@ -47,7 +47,7 @@ class Found:
         return [f"written to {path}"]
 
 
-def find(target: str, stage: str | None) -> Found:
+def find(target: str, stage: str | None, state: Path | None = None) -> Found:
     """The server behind a target. Raises InputError when there is none."""
     if not target.endswith(".toml"):
         if stage is not None:
@@ -58,14 +58,14 @@ def find(target: str, stage: str | None) -> Found:
         stage = next(iter(app.stages))
     if stage is None or stage not in app.stages:
         raise InputError(f"STAGE '{stage}'; allowed: {', '.join(app.stages)}")
-    replica, address = _replica(target, stage)
+    replica, address = _replica(target, stage, state)
     note = f"replica {replica} at {address}, past the door; other traffic to it counted as load"
     server = parse_url(address if address.startswith("unix:") else f"http://{address[4:]}")
     return Found(server, f"stage {stage} of {target}", (note,), app, stage)
 
 
-def _replica(target: str, stage: str) -> tuple[str, str]:
-    path = state_of(target, None).tables
+def _replica(target: str, stage: str, state: Path | None) -> tuple[str, str]:
+    path = state_of(target, state).tables
     try:
         replicas = json.loads(path.read_text())["stages"][stage]["replicas"]
     except (OSError, ValueError, KeyError):

@@ -252,3 +252,16 @@ def test_when_the_disk_never_comes_back_memory_stays_bounded_and_the_loss_is_tol
     (lost,) = [e for e in rows if e.kind == "events_lost"]
     assert lost.data["count"] + len(rows) - 1 == 200
     assert rows[-2].data["n"] == 199
+
+
+def test_only_a_durable_event_is_synced_to_the_disk(log: EventLog) -> None:
+    """SIGKILL cannot tell the levels apart, a power cut can: what SQLite is told must be right."""
+    log.flush()
+    said: list[str] = []
+    assert log._db is not None
+    log._db.set_trace_callback(said.append)
+    log.append("a").result(10)
+    log.append("b", durable=True).result(10)
+    log._db.set_trace_callback(None)
+    levels = [s for s in said if s.startswith("PRAGMA synchronous") or s == "COMMIT"]
+    assert levels == ["PRAGMA synchronous=NORMAL", "COMMIT", "PRAGMA synchronous=FULL", "COMMIT"]

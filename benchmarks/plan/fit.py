@@ -13,7 +13,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # spinning threads cost five
 import numpy as np
 
 from preroll.planning import calibration_errors as errors
-from preroll.planning.calibration import Target, measured_points
+from preroll.planning.calibration import CORRECTION, Target, measured_points
 from preroll.planning.calibration_fit import samples, train
 
 TARGET = Path(__file__).resolve().parents[2] / "python/preroll/planning/data/speed.json"
@@ -30,7 +30,7 @@ def fitted(target: Target) -> dict[str, Any]:
     result = train(samples(points, target), target).exported()
     result["spread"], result["held_out"] = {}, {}
     for basis, (group, folds) in GROUPS.items():
-        held = errors.hold_out(points, target, group, folds)
+        held = errors.hold_out(points, target, group, folds, CORRECTION[basis])
         result["spread"][basis] = [float(f"{x:.4g}") for x in errors.spread(held.logs)]
         result["held_out"][basis] = {
             "mape": round(held.mape, 4),

@@ -259,3 +259,22 @@ def test_this_machine_can_be_measured(
     shown = capsys.readouterr().out
     assert "memory copy" in shown
     assert "SmolLM2-135M (bf16): at most" in shown
+
+
+def test_the_figures_of_the_manual_are_those_of_the_tool(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "plan.md").read_text("utf-8")
+    result = plan_json(capsys, *KNOWN, *TRAFFIC, "--price", "2.5")
+    for row in result["app_file"].splitlines():
+        assert row in manual
+    flat = " ".join(manual.split())
+    alone, limit = line(result, "speed", "batch 1"), line(result, "speed", "batch limit")
+    assert alone["text"].split(" each")[0] in flat
+    assert limit["text"].split(" expected")[0].replace("surely (95 %)", "surely") in flat
+    assert f"{line(result, 'kv', 'pool')['text'].split(' on ')[0]}" in flat
+    storm = ["--preparedness", "new_node", "--client-timeout", "10s", "--retries", "3"]
+    result = plan_json(capsys, *KNOWN, *TRAFFIC, *storm, "--spike", "4")
+    patient = line(result, "spike", "patient clients")
+    assert f"{patient['value']:,.0f} deep" in flat
+    assert "never recovers" in line(result, "spike", "abandoned work served")["text"]

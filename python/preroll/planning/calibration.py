@@ -1,9 +1,10 @@
-"""The calibrated speed model: physics per engine, corrected by the nearest measurements.
+"""The calibrated speed model: physics, corrected by the nearest measurements.
 
-prediction = (Σ coefficient·term) · exp(Σ weight_i·exp(−|x − x_i|)), where the terms are those of
-`deployment.step_terms` (or `first_token_terms`), the coefficients are >= 0 and fitted per engine,
-and x_i are the coordinates of the measured points (kernel ridge regression on the logarithm of
-the error). Far from every measurement the correction fades to 1 and physics remains.
+prediction = (Σ coefficient·term) · exp(share·Σ weight_i·exp(−|x − x_i|/LENGTH)), where the terms
+are those of `deployment.step_terms` (or `first_token_terms`), the coefficients are >= 0 and one set
+for all engines (it carries over to new models better than one per engine), and x_i are the
+coordinates of the measured points, engine and device among them (kernel ridge regression on the
+logarithm of the error). A model or device that was never measured gets half of the correction.
 `calibration_fit` makes the numbers, speed.json holds them with the errors on held-out data.
 """
 
@@ -30,6 +31,8 @@ TERMS: dict[Target, Callable[[Deployment, float, float, float], dict[str, float]
 }
 LENGTH = 6.0
 """Range of the kernel in units of the scaled coordinates: chosen on held-out error."""
+CORRECTION = {"configuration": 1.0, "model": 0.5, "device": 0.5}
+"""Share of the correction by basis: chosen on held-out models and devices."""
 SHARES = ("weights", "experts", "kv", "prefill", "prefill_attention", "per_layer")
 
 
@@ -125,20 +128,19 @@ def coordinates(point: Point, base_s: float, shares: dict[str, float]) -> list[f
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """One fitted target: coefficients per engine, the points' coordinates and their weights.
+    """One fitted target: coefficients of the terms, and the weights of the measured points.
 
     `spread`: basis → (low, high) factors of the 90 % interval, from held-out errors.
     """
 
     target: Target
-    coefficients: dict[str, dict[str, float]]
+    coefficients: dict[str, float]
     weights: list[float]
     spread: dict[str, tuple[float, float]]
 
     def base_s(self, point: Point) -> tuple[float, dict[str, float]]:
         """Seconds by physics alone, and the share of each term."""
-        coefficients = self.coefficients[point.deployment.engine]
-        parts = {k: coefficients[k] * v for k, v in point.terms(self.target).items()}
+        parts = {k: self.coefficients[k] * v for k, v in point.terms(self.target).items()}
         total = sum(parts.values())
         return total, {name: part / total for name, part in parts.items()}
 
@@ -146,13 +148,13 @@ class Fit:
         """Coordinates of all measured points under this fit."""
         return [coordinates(m.point, *self.base_s(m.point)) for m in measured_points()]
 
-    def predict_s(self, point: Point) -> float:
-        """Seconds at `point`: physics times the correction of the measurements around it."""
+    def predict_s(self, point: Point, share: float = 1.0) -> float:
+        """Seconds at `point`: physics times `share` of the correction by the measurements."""
         base, shares = self.base_s(point)
         here, total = coordinates(point, base, shares), 0.0
         for place, weight in zip(_places(self.target), self.weights, strict=True):
             total += weight * math.exp(-math.dist(here, place) / LENGTH)
-        return base * math.exp(total)
+        return base * math.exp(share * total)
 
 
 class SpeedModel:
@@ -181,7 +183,7 @@ class SpeedModel:
         speculative decoding, 1–8 devices of one node.
         """
         fit, basis = self.fits[target], self.basis(point.deployment)
-        value = fit.predict_s(point)
+        value = fit.predict_s(point, CORRECTION[basis])
         low, high = fit.spread[basis]
         return Estimate(value, value * low, value * high, basis)
 

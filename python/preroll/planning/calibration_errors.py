@@ -58,8 +58,11 @@ class HeldOut:
         return float(self.relative.mean())
 
 
-def hold_out(points: Sequence[Measured], target: Target, group: Group, folds: int = 0) -> HeldOut:
-    """Cross-validated predictions; `folds` 0 leaves out one group at a time."""
+def hold_out(
+    points: Sequence[Measured], target: Target, group: Group, folds: int = 0, share: float = 1.0
+) -> HeldOut:
+    """Cross-validated predictions with `share` of the correction; `folds` 0 leaves out one group
+    at a time."""
     names = [group(m) for m in points]
     order = sorted(set(names))
     parts = np.array([fold_of(n, folds) if folds else order.index(n) for n in names])
@@ -68,7 +71,7 @@ def hold_out(points: Sequence[Measured], target: Target, group: Group, folds: in
     for part in sorted(set(parts.tolist())):
         inside = [row for row, p in zip(rows, parts, strict=True) if p != part]
         outside = [row for row, p in zip(rows, parts, strict=True) if p == part]
-        predicted[parts == part] = train(inside, target).predict(outside)
+        predicted[parts == part] = train(inside, target).predict(outside, share)
     return HeldOut(predicted, np.array([row.time_s for row in rows]), names)
 
 

@@ -10,15 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from preroll.planning.calibration import LENGTH, Measured, Target, coordinates
-from preroll.planning.deployment import ENGINES
 
 Array = NDArray[np.float64]
 NOISE = {"tpot": 0.15, "ttft": 0.4}
 """Ridge of the correction: variance of a measurement over the variance of the correction."""
 ROBUST = {"tpot": 0.15, "ttft": 0.3}
 """Residuals of the logarithm beyond this weigh less: a few published rows are mislabelled."""
-FEWEST = 60
-"""An engine with fewer points than this takes the coefficients of all engines together."""
 
 
 def non_negative(matrix: Array, target: Array) -> Array:
@@ -99,11 +96,11 @@ def samples(points: Sequence[Measured], target: Target) -> list[Sample]:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A fit on some points: coefficients per engine, and the correction at those points."""
+    """A fit on some points: coefficients of the terms, and the correction at those points."""
 
     target: Target
     names: tuple[str, ...]
-    by_engine: dict[str, Array]
+    coefficients: Array
     places: Array
     weights: Array
 
@@ -114,23 +111,22 @@ class Trained:
 
     def _one(self, sample: Sample) -> tuple[float, list[float]]:
         point = sample.measured.point
-        engine = self.by_engine[point.deployment.engine]
-        parts = {n: float(c) * sample.terms[n] for n, c in zip(self.names, engine, strict=True)}
+        pairs = zip(self.names, self.coefficients, strict=True)
+        parts = {name: float(c) * sample.terms[name] for name, c in pairs}
         total = sum(parts.values())
         shares = {n: part / total for n, part in parts.items()}
         return total, coordinates(point, total, shares)
 
-    def predict(self, points: Sequence[Sample]) -> Array:
+    def predict(self, points: Sequence[Sample], share: float = 1.0) -> Array:
+        """Seconds at the points, with `share` of the correction."""
         base, places = self.base(points)
-        result: Array = base * np.exp(kernel(places, self.places) @ self.weights)
+        result: Array = base * np.exp(share * (kernel(places, self.places) @ self.weights))
         return result
 
     def exported(self) -> dict[str, Any]:
         """What speed.json keeps of it."""
-        rounded = {
-            engine: {n: float(f"{c:.6g}") for n, c in zip(self.names, values, strict=True)}
-            for engine, values in self.by_engine.items()
-        }
+        pairs = zip(self.names, self.coefficients, strict=True)
+        rounded = {name: float(f"{c:.6g}") for name, c in pairs}
         return {"coefficients": rounded, "weights": [float(f"{w:.5g}") for w in self.weights]}
 
 
@@ -139,13 +135,8 @@ def train(points: Sequence[Sample], target: Target) -> Trained:
     times = np.array([sample.time_s for sample in points])
     names = tuple(points[0].terms)
     terms = np.array([[sample.terms[n] for n in names] for sample in points])
-    engines = np.array([sample.measured.point.deployment.engine for sample in points])
-    pooled = physics(terms, times)
-    by_engine = {}
-    for engine in ENGINES:
-        own = engines == engine
-        by_engine[engine] = physics(terms[own], times[own]) if own.sum() >= FEWEST else pooled
-    half = Trained(target, names, by_engine, np.zeros((0, 0)), np.zeros(0))
+    coefficients = physics(terms, times)
+    half = Trained(target, names, coefficients, np.zeros((0, 0)), np.zeros(0))
     base, places = half.base(points)
     weights = correction(places, np.log(times / base), target)
-    return Trained(target, names, by_engine, places, weights)
+    return Trained(target, names, coefficients, places, weights)

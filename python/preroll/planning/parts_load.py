@@ -159,7 +159,7 @@ def speed_part(sizing: Sizing) -> Part:
     return Part(
         "speed",
         "Speed of a stream against the batch",
-        "floor: (W + B·c·k)/BW and B·2P/peak; modelled: physics fitted per engine, corrected by"
+        "floor: (W + B·c·k)/BW and B·2P/peak; modelled: physics, corrected per engine and device by"
         " the nearest measurements",
         f"{d.shape.name} {d.shape.precision} on {d.num_devices} × {d.device.name}, {d.engine},"
         f" {t.isl:.0f} in, {t.osl:.0f} out; 90 % interval from held-out errors by {basis}",

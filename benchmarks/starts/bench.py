@@ -98,9 +98,9 @@ def zero_to_token(folder: Path, rounds: int) -> tuple[float, float]:
     return statistics.median(alone), statistics.median(ours)
 
 
-def adoption(folder: Path, rounds: int) -> tuple[float, float]:
-    """Milliseconds to adopt 20 replicas: from the spawn of control, and within it."""
-    whole, inner = [], []
+def adoption(folder: Path, rounds: int) -> tuple[float, float, float]:
+    """Milliseconds to adopt 20 replicas: from the spawn of control, within it, and of CPU time."""
+    whole, inner, cpu = [], [], []
     toml = SMALL + f"replicas = {ADOPTED}\n"
     with served(folder, "adoption", toml) as service:
         service.start()
@@ -111,9 +111,17 @@ def adoption(folder: Path, rounds: int) -> tuple[float, float]:
             service.start(wait=False)
             until(partial(is_ready, service), "adopted")
             whole.append((time.monotonic() - begun) * 1000)
+            assert service.process is not None
+            cpu.append(cpu_ns(service.process.pid) / 1e6)
             inner.append(until(partial(adopted_ms, service), "the events are written"))
         assert service.pids() == pids, "a replica was started anew"
-    return statistics.median(whole), statistics.median(inner)
+    return statistics.median(whole), statistics.median(inner), statistics.median(cpu)
+
+
+def cpu_ns(pid: int) -> int:
+    """Processor time of a process's threads so far (the first thread's schedstat has its own)."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 
 
 def is_ready(service: Served) -> bool:
@@ -147,8 +155,7 @@ def holder_cpu(folder: Path) -> float:
         (seen,) = service.survey().replicas
         record = seen.record
         assert record is not None and record.ready_ns and seen.status.spawned_ns
-        cpu_ns = int(Path(f"/proc/{seen.status.owner_pid}/schedstat").read_text().split()[0])
-        return cpu_ns / (record.ready_ns - seen.status.spawned_ns)
+        return cpu_ns(seen.status.owner_pid) / (record.ready_ns - seen.status.spawned_ns)
 
 
 def demo_ready(folder: Path, rounds: int) -> float:
@@ -180,8 +187,8 @@ def parts(folder: Path, rounds: int) -> dict[str, Callable[[], Figures]]:
         return {"bare_first_token_s": alone, "zero_to_first_token_s": ours}
 
     def adopt() -> Figures:
-        whole, inner = adoption(folder, rounds)
-        return {"adoption_ms": whole, "adoption_in_control_ms": inner}
+        whole, inner, cpu = adoption(folder, rounds)
+        return {"adoption_ms": whole, "adoption_in_control_ms": inner, "adoption_cpu_ms": cpu}
 
     return {
         "small": small,

@@ -83,6 +83,9 @@ def serve(options: argparse.Namespace, flags: Sequence[str]) -> int:
     app_or_engine, target = options.app_or_engine, options.target
     app = read_app(app_or_engine, target, flags, tuple(options.listen))
     state = StateDir(options.state or default_state(app_name(app, app_or_engine, target)))
+    # What already runs is adopted first, at once; then the same sentences are warnings.
+    if not any(state.run.glob("*.sock")):
+        refuse_misfits(app)
     if options.detach:
         from preroll.cli.detach import serve_detached
 

@@ -22,10 +22,10 @@ from preroll.serve.statedir import StateDir
 
 HELP = f"""{__doc__}
 
-    preroll starts [NAME]                         the starts of a served app
-    preroll starts --run N [OPTIONS] -- PROGRAM ARGUMENTS     N launches of a program
-    preroll starts --run N --app APP.toml [--stage S]         N launches of a stage
-    preroll starts --run N --url URL --idle 10m               N cold requests
+    preroll starts [NAME]                            the starts of a served app
+    preroll starts --run N [OPTIONS] -- PROGRAM …    N launches of a program
+    preroll starts --run N --app APP.toml [--stage S]    N launches of a stage
+    preroll starts --run N --url URL --idle 10m          N cold requests
 """
 
 

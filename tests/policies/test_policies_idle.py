@@ -10,7 +10,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preroll.control.policies import (
@@ -73,6 +73,7 @@ def test_ski_rental_learns_from_long_gaps_and_bursts_do_not_wash_them_out() -> N
     assert after_gaps([20_000.0] * 4).idle_timeout_s(IDLE, ZERO_TO_ONE) == 315.0
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 5000.0), min_size=1, max_size=60), st.floats(1.0, 1000.0))
 def test_no_other_timeout_in_range_would_have_cost_less(gaps: list[float], cost: float) -> None:
     def paid(timeout: float) -> float:
@@ -84,6 +85,7 @@ def test_no_other_timeout_in_range_would_have_cost_less(gaps: list[float], cost:
     assert paid(best) <= min(paid(t) for t in tried) * (1 + 1e-9) + 1e-6
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=60))
 def test_ski_rental_without_history_costs_at_most_seven_thirds_of_the_optimum(
     gaps: list[float],

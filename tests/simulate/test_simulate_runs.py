@@ -70,6 +70,11 @@ def test_equal_seeds_give_equal_outcomes_and_all_requests_end(name: str) -> None
     assert other.endpoints["gamma"]["arrivals"] != report["arrivals"]
 
 
+def test_always_on_never_starts_anything() -> None:
+    outcome = run("always-on", workload("poisson:rate=1,for=10m"))
+    assert (outcome.cold_starts, outcome.late_share) == (0, 0.0)
+
+
 def test_every_policy_meets_the_same_requests() -> None:
     load = workload("poisson:rate=1,for=10m")
     assert len({run(name, load).total("arrivals") for name in POLICIES}) == 1

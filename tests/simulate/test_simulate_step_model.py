@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preroll.errors import InputError
@@ -14,6 +14,7 @@ GRID = [(1.0, b, b * c) for b in BATCHES for c in CONTEXTS]
 terms = st.floats(1e-4, 1e-1), st.floats(1e-7, 1e-3), st.floats(1e-10, 1e-6)
 
 
+@settings(deadline=None)
 @given(*terms)
 def test_a_step_that_is_linear_is_found_again(a: float, b: float, c: float) -> None:
     found = fit([(x, a * x[0] + b * x[1] + c * x[2]) for x in GRID])

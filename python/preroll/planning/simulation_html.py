@@ -14,7 +14,8 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 940px; padding: 0 1rem;
   color: #1b1f24; background: #fff }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-td, th { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #d8dde3 }
+td, th { padding: .25rem .6rem; white-space: nowrap; text-align: right;
+  border-bottom: 1px solid #d8dde3 }
 td:first-child, th:first-child { text-align: left } svg { display: block; max-width: 100% }
 .axis { stroke: #8a939d; stroke-width: 1 } text { font-size: 12px; fill: #57606a }
 h3 { margin: 1.2rem 0 .2rem; font-size: 1rem } .key { color: #57606a; font-size: 13px }

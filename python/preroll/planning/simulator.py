@@ -110,6 +110,9 @@ def simulate(
     policies = [make() for _ in workload.arrivals]
     optimum_s = offline_optimum_s(workload, scenario)
     config = _config(workload, scenario)
+    if any(getattr(policy, "begins_full", False) for policy in policies):
+        for endpoint in config["endpoints"]:
+            endpoint["replicas"] = scenario.scale.max_replicas
     config["tick_s"] = scenario.tick_s
     config["tick_when_empty"] = bool(scenario.scale.prewarm) or any(
         getattr(policy, "acts_when_empty", False) for policy in policies

@@ -14,6 +14,7 @@ class AlwaysOn:
     """Always `max_replicas`."""
 
     name: ClassVar[str] = "always-on"
+    begins_full: ClassVar[bool] = True  # a simulation of it begins with all replicas ready
 
     def decide(self, observation: Observation, parameters: ScaleParameters) -> Decision:
         return bounded(parameters.max_replicas, "always on", parameters)

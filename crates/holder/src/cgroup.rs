@@ -212,7 +212,26 @@ impl Hierarchy {
     }
 }
 
+/// Removes what killed holders left: groups of ours without a process and without a holder.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(rest) = name.to_str().and_then(|name| name.strip_prefix("preroll-")) else {
+            continue;
+        };
+        let holder = rest
+            .rsplit('-')
+            .next()
+            .and_then(|pid| pid.parse::<u32>().ok());
+        if holder.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // A group with processes stays: whoever adopts them ends them first.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 fn make(parent: &Path, name: &str) -> io::Result<PathBuf> {
+    sweep(parent);
     let group = parent.join(name);
     match fs::create_dir(&group) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -306,6 +325,31 @@ mod tests {
             ..hierarchy
         };
         assert_eq!(hidden.parent(false), mount.path());
+    }
+
+    #[test]
+    fn groups_of_dead_holders_are_swept_and_those_of_living_ones_kept() {
+        let parent = tempfile::tempdir().unwrap();
+        let living = format!("preroll-a-{}", std::process::id());
+        // Pids end well below: /proc/sys/kernel/pid_max is 2^22 at most.
+        for name in [
+            living.as_str(),
+            "preroll-a-99999999",
+            "preroll-x",
+            "other-99999999",
+        ] {
+            fs::create_dir(parent.path().join(name)).unwrap();
+        }
+        make(parent.path(), "preroll-b-1").unwrap();
+        let kept: Vec<_> = [
+            living.as_str(),
+            "preroll-a-99999999",
+            "preroll-x",
+            "other-99999999",
+        ]
+        .map(|name| parent.path().join(name).exists())
+        .into();
+        assert_eq!(kept, [true, false, true, true]);
     }
 
     #[test]

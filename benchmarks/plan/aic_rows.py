@@ -15,7 +15,6 @@ import csv
 import json
 import logging
 import lzma
-import random
 import sys
 import time
 from pathlib import Path
@@ -41,8 +40,10 @@ BLOCKED = ("DeepSeek-V3", "GLM-5", "MiniMax-M2.5", "Qwen3-235B-A22B", "Qwen3.5-3
 
 def quantisation(row: dict[str, str]) -> dict[str, str]:
     kind = row["precision"]
-    if kind in ("bf16", "mxfp4"):
+    if kind == "bf16":
         return {}
+    if kind == "mxfp4":
+        return {"moe_quant_mode": "w4a16_mxfp4"}
     if kind == "int4":
         return {"moe_quant_mode": "int4_wo"}
     fp8 = "fp8_block" if row["model"] in BLOCKED else "fp8"
@@ -85,7 +86,7 @@ def main(target: str, every: str = "8", limit_s: str = "3600") -> int:
     record = json.loads(path.read_text()) if path.exists() else {"source": SOURCE, "tpot_ms": {}}
     found = record["tpot_ms"]
     due = [n for n in range(0, len(rows), int(every)) if str(n) not in found]
-    random.Random(1).shuffle(due)  # a run cut short leaves a fair sample
+    due.sort(key=lambda n: (rows[n]["device"], rows[n]["engine"], rows[n]["model"]))
     for number in due:
         if time.monotonic() - begin > float(limit_s):
             return 3

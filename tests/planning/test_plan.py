@@ -195,6 +195,8 @@ WRONG = [
     ([*KNOWN, "--price", "0"], "price"),
     ([*KNOWN, "--spike", "nan"], "spike"),
     ([*KNOWN, "--ep", "0"], "ep"),
+    ([*KNOWN, "--stage", "a b"], "--stage"),
+    ([*KNOWN, "--trace", "a", "--access-log", "b"], "give arrivals once"),
     ([*KNOWN, "--measured", "no-such.toml"], "does not exist"),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -35,33 +36,10 @@ Flag = Annotated[bool, Parameter(negative=())]
 app = cyclopts.App(name="preroll plan", help=HELP, version_flags=[])
 
 
-@app.default
-def command(
-    *,
-    model: str | None = None,
-    on: str | None = None,
-    traffic: str | None = None,
-    slo: str | None = None,
-    trace: Path | None = None,
-    access_log: Path | None = None,
-    measured: Path | None = None,
-    stage: str = "model",
-    engine: str = "vllm",
-    dtype: str | None = None,
-    kv_dtype: str | None = None,
-    ep: int = 1,
-    dp_attention: Flag = False,
-    preparedness: Preparedness = Preparedness.LOCAL_WEIGHTS,
-    spike: float = 3.0,
-    client_timeout: str = "60s",
-    retries: int = 2,
-    calls: int = 20,
-    price: float | None = None,
-    as_json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
-    list_: Annotated[bool, Parameter(name="--list", negative=())] = False,
-    measure_here: Flag = False,
-) -> int:
-    """One page of plan. Exit status 2 with one line when an input is wrong or nothing fits.
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What may be asked of a plan.
 
     Parameters
     ----------
@@ -86,7 +64,7 @@ def command(
     dtype: str
         Weight precision, if the config does not say it: bf16, fp8, fp4, mxfp4, int4.
     kv_dtype: str
-        KV cache precision: bf16, fp8, nvfp4, q8_0, …; default bf16.
+        KV cache precision: bf16, fp8, nvfp4, q8_0, …
     ep: int
         Expert-parallel size.
     dp_attention: bool
@@ -103,40 +81,82 @@ def command(
         Model calls per user action.
     price: float
         Price of one device for one hour.
-    as_json_: bool
+    """
+
+    model: str | None = None
+    on: str | None = None
+    traffic: str | None = None
+    slo: str | None = None
+    trace: Path | None = None
+    access_log: Path | None = None
+    measured: Path | None = None
+    stage: str = "model"
+    engine: str = "vllm"
+    dtype: str | None = None
+    kv_dtype: str = "bf16"
+    ep: int = 1
+    dp_attention: Flag = False
+    preparedness: Preparedness = Preparedness.LOCAL_WEIGHTS
+    spike: float = 3.0
+    client_timeout: str = "60s"
+    retries: int = 2
+    calls: int = 20
+    price: float | None = None
+
+
+@app.default
+def command(
+    options: Options | None = None,
+    *,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    list_: Annotated[bool, Parameter(name="--list", negative=())] = False,
+    measure_here: Flag = False,
+) -> int:
+    """One page of plan. Exit status 2 with one line when an input is wrong or nothing fits.
+
+    Parameters
+    ----------
+    json_: bool
         The plan as JSON.
     list_: bool
         Built-in models and devices.
     measure_here: bool
         Measure this machine; with --model, the ceiling of one stream of it here.
     """
+    given = options or Options()
     if list_:
         return _print_lists()
     if measure_here:
-        return _print_probe(models.find(model, dtype) if model else None, as_json_)
-    if model is None or on is None:
-        raise InputError("--model and --on are needed, such as --model Llama-3.1-70B --on 8xH100")
-    count, device = parse_on(on)
-    shape = models.find(model, dtype)
-    seen = access_log or trace
-    deployment = Deployment(shape, device, count, engine, ep, dp_attention, kv_dtype or "bf16")
-    ask = Ask(
-        deployment,
-        parse_traffic(traffic, arrivals.read(seen) if seen else None, str(seen)),
-        parse_slo(slo),
-        preparedness,
-        stage,
-        models.reference(model),
-        spike,
-        _duration("--client-timeout", client_timeout),
-        retries,
-        calls,
-        price,
-        _measurements(measured),
-    )
-    result = plan(ask)
-    print(json.dumps(as_json(result), indent=1) if as_json_ else as_text(result))
+        shape = models.find(given.model, given.dtype) if given.model else None
+        return _print_probe(shape, json_)
+    result = plan(ask(given))
+    print(json.dumps(as_json(result), indent=1) if json_ else as_text(result))
     return 0
+
+
+def ask(o: Options) -> Ask:
+    """The question to the planner; InputError names the flag that is wrong."""
+    if o.model is None or o.on is None:
+        raise InputError("--model and --on are needed, such as --model Llama-3.1-70B --on 8xH100")
+    count, device = parse_on(o.on)
+    shape = models.find(o.model, o.dtype)
+    if o.trace and o.access_log:
+        raise InputError("--trace and --access-log: give arrivals once")
+    seen = o.access_log or o.trace
+    return Ask(
+        Deployment(shape, device, count, o.engine, o.ep, o.dp_attention, o.kv_dtype),
+        parse_traffic(o.traffic, arrivals.read(seen) if seen else None, str(seen)),
+        parse_slo(o.slo),
+        o.preparedness,
+        o.stage,
+        models.reference(o.model),
+        o.spike,
+        _duration("--client-timeout", o.client_timeout),
+        o.retries,
+        o.calls,
+        o.price,
+        _measurements(o.measured),
+    )
 
 
 def _duration(flag: str, text: str) -> float:

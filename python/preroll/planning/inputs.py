@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from preroll.core import Measurement, Preparedness, Slo
+from preroll.errors import InputError
 from preroll.planning.deployment import Deployment
 from preroll.planning.formulas.check import number, positive, whole
 
+STAGE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 LONG_GAP_S = 600.0
 """An endpoint that was never quiet for ten minutes gains nothing from scaling to zero."""
 
@@ -54,6 +57,8 @@ class Ask:
     measurements: Sequence[Measurement] = field(default=())
 
     def __post_init__(self) -> None:
+        if not STAGE_NAME.fullmatch(self.stage):
+            raise InputError(f"--stage is {self.stage!r}; allowed: at most 63 of a-z, 0-9, - and _")
         number("spike", self.spike, 1.0, 1e4)
         positive("client timeout", self.timeout_s, 1e6)
         whole("retries", self.retries, 0, 100)

@@ -226,7 +226,9 @@ impl State {
             self.effects.events.push(StageEvent::Overload);
         }
         let told_ns = expected_wait_ns.unwrap_or(UNKNOWN_WAIT_NS);
-        let turn_ns = self.estimator.turn_ns(self.fleet.slots().max(1)) as u64;
+        // While nothing serves, those slots that did will come back: their turns space the retries.
+        let slots = self.fleet.slots().max(self.known_slots).max(1);
+        let turn_ns = self.estimator.turn_ns(slots) as u64;
         let retry_after_ms = self.tail.next_ms(self.now_ns, told_ns, turn_ns);
         Refusal {
             kind,

@@ -297,6 +297,22 @@ fn while_the_only_replica_is_tried_again_it_is_503_not_429() {
 }
 
 #[test]
+fn retries_in_an_outage_are_spaced_by_the_slots_that_will_be_back() {
+    let (stage, _) = stage(&table(&[replica("a", 100)]));
+    admit(&stage, Ask::default(), 0).finish(Outcome::Failed(Fault::Connect), 0);
+    let refuse = || {
+        stage
+            .refuse(RefusalKind::Unavailable, "down", 0)
+            .retry_after_ms
+    };
+    let told: Vec<_> = (0..100).map(|_| refuse()).collect();
+    assert!(
+        told.iter().all(|&ms| ms < 500),
+        "100 turns of 1 ms: {told:?}"
+    );
+}
+
+#[test]
 fn broken_answers_eject_only_in_a_row() {
     let (stage, _) = stage(&table(&[replica("a", 1)]));
     let broken = Outcome::Failed(Fault::Broken);

@@ -269,6 +269,28 @@ def test_nothing_to_serve_and_nothing_to_start_is_503(bench: Bench) -> None:
     assert door.get("/healthz").status == 200
 
 
+def test_the_kv_budget_admits_by_tokens(bench: Bench) -> None:
+    gate = Gated()
+    table = stage(replica(bench.origin(gate), 8), models=("m",), kv_tokens=1000)
+    door = bench.door({"chat": {**table, "max_wait_ms": 60_000}})
+    kind = [("Content-Type", "application/json")]
+
+    def ask(target: str, max_tokens: int) -> Wire:
+        body = json.dumps({"model": "m", "messages": [], "max_tokens": max_tokens})
+        return door.ask(target, body, kind)
+
+    wires = [ask("/first", 600)]
+    wait_until(lambda: "/first" in gate.waiting, "the first runs")
+    wires.append(ask("/second", 600))
+    door.wait_for_state(queued=1, in_flight=1)
+    gate.release("/first")
+    wait_until(lambda: "/second" in gate.waiting, "the second runs")
+    wires.append(ask("/small", 100))
+    gate.release("/small")
+    gate.release("/second")
+    assert [wire.response().status for wire in wires] == [200] * 3
+
+
 def test_a_request_is_held_for_a_start_and_the_start_is_demanded(bench: Bench) -> None:
     start = {"expected_ms": 1500, "started_ns": None}
     door = bench.door({"chat": stage(start=start)})

@@ -25,13 +25,18 @@ from record import merge
 from preroll.planning import calibration_errors as errors
 from preroll.planning.calibration import measured_points
 
+UNCLEAR = "gpt-oss-120b"
+"""Left out of the comparison: which of its quantisation modes the runs used is not published, and
+the mode tried here is off by a factor of 3.7: more a fault of the question than of the answer."""
 AIC = Path(__file__).with_name("aic_tpot.json")
 
 
 def beside(held: errors.HeldOut) -> dict[str, float]:
     """Both models' MAPE on the rows that AIConfigurator gives a number for."""
     record = json.loads(AIC.read_text())["tpot_ms"]
-    rows = [int(row) for row, value in record.items() if value is not None]
+    points = measured_points()
+    asked = [row for row in record if points[int(row)].point.deployment.shape.name != UNCLEAR]
+    rows = [int(row) for row in asked if record[row] is not None]
     theirs = np.array([record[str(row)] / 1e3 for row in rows])
     measured = held.measured[rows]
     off = np.abs(theirs - measured) / measured
@@ -41,7 +46,8 @@ def beside(held: errors.HeldOut) -> dict[str, float]:
         "tpot_mape_ours_same_rows": float(held.relative[rows].mean()),
         "tpot_median_ours_same_rows": float(np.median(held.relative[rows])),
         "aic_rows": len(rows),
-        "aic_rows_refused": len(record) - len(rows),
+        "aic_rows_refused": len(asked) - len(rows),
+        "aic_rows_unclear": len(record) - len(asked),
     }
 
 

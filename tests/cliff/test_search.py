@@ -89,6 +89,21 @@ def test_time_and_failures_bound_the_search() -> None:
     assert "more than 50 requests have failed" in found(settings=Settings(max_failures=50)).ended
 
 
+@pytest.mark.parametrize("looks", [0, 1, 5, 12])
+def test_an_interrupt_at_any_time_leaves_what_is_known(looks: int) -> None:
+    class Interrupted(SimulatedProbe):
+        def measure(self, level: int, count: int, *, drain: bool) -> list[bool]:
+            if self.__dict__.setdefault("left", looks) == 0:
+                raise KeyboardInterrupt
+            self.__dict__["left"] -= 1
+            return super().measure(level, count, drain=drain)
+
+    cliff = Search(Interrupted(STATION, 1)).run()
+    assert cliff.ended == "interrupted" and cliff.limit is None
+    assert sum(count for _, _, count in cliff.up) > 0 or looks == 0
+    assert len(cliff.thresholds) == 3 and "interrupted" in text(cliff, "t")
+
+
 def test_a_server_that_fails_alone_has_a_baseline_above_which_thresholds_lie() -> None:
     class Flaky(SimulatedProbe):
         def measure(self, level: int, count: int, *, drain: bool) -> list[bool]:

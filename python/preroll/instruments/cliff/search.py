@@ -105,7 +105,9 @@ class Search:
         self._failures = 0
 
     def run(self) -> Cliff:
-        """Finds what the budget allows; what it does not allow is unresolved, not guessed."""
+        """Finds what the budget allows; what it does not allow is unresolved, not guessed.
+
+        An interrupt ends the search with what is known by then."""
         ended, recovery = "complete", None
         try:
             self._look(1, max(self.settings.min_count, 100))
@@ -116,6 +118,8 @@ class Search:
             recovery = self._recover()
         except ExhaustedError as error:
             ended = str(error)
+        except KeyboardInterrupt:
+            ended = "interrupted"
         return self._cliff(ended, recovery)
 
     def share_of(self, name: str) -> float:

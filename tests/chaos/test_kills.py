@@ -177,10 +177,25 @@ def run(tmp_path: Path, kills: int, seed: int) -> None:
         check(service, history, journal)
         assert service.stop() == 0
         assert service.pids() == [] and service.holder_pids() == []
+    except BaseException:
+        tell(service, killer)
+        raise
     finally:
         for client in clients:
             client.stopping.set()
         service.end()
+
+
+def tell(service: Served, killer: Killer) -> None:
+    """What a failure is understood by."""
+    print(killer.count, "control:", service.process and service.process.poll())
+    print("\n".join(service.output[-60:]))
+    if service.state.holders.is_dir():
+        for one in (service.survey().door, *service.survey().replicas):
+            print(one)
+        print((service.state.holder("door-1") / "log").read_text()[-3000:])
+    for pid in service.pids():
+        print(pid, Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))
 
 
 def check(service: Served, history: History, journal: Path) -> None:

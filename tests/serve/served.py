@@ -18,7 +18,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from preroll.core import Start
 from preroll.errors import PrerollError
+from preroll.events import iter_starts
 from preroll.serve.statedir import StateDir
 from preroll.serve.survey import Survey, end_all, survey
 
@@ -132,6 +134,15 @@ class Served:
                 asyncio.run(end_all(self.state, 0.0, 0.5))
         for pid in self.pids():
             os.kill(pid, signal.SIGKILL)
+
+    def starts(self, count: int) -> list[Start]:
+        """Waits until so many starts are in the log: they are written after the fact."""
+        return list(
+            until(
+                lambda: len(found := list(iter_starts(self.state.events))) >= count and found,
+                f"{count} starts in the log",
+            )
+        )
 
     # What runs -------------------------------------------------------------------------------
 

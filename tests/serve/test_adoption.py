@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from served import Served, engine_stage, tokens, until
 
-from preroll.events import iter_starts, read
+from preroll.events import read
 
 Serve = Callable[[str], Served]
 
@@ -30,7 +30,7 @@ def test_killing_control_cuts_no_stream_and_the_next_one_adopts_the_same_process
         assert service.pids() == pids
         received = tokens(first + response.read())
     assert received[-1] == "[DONE]" and len(received) == 41
-    assert len(list(iter_starts(service.state.events))) == 2
+    assert len(service.starts(2)) == 2
     kinds = [e.kind for e in read(service.state.events)]
     assert kinds.count("adopted") == 2 and kinds.count("door_adopted") == 1
 
@@ -84,7 +84,7 @@ def test_a_start_that_was_under_way_is_taken_up_not_repeated(serve: Serve) -> No
     (before,) = service.survey().replicas
     service.start()
     assert service.pid_of(before.status.id) == before.status.pid
-    (start,) = iter_starts(service.state.events)
+    (start,) = service.starts(1)
     assert start.spawned_ns == before.status.spawned_ns
     assert start.total_s >= 3
 

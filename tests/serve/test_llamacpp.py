@@ -10,7 +10,6 @@ from openai import OpenAI
 from served import Served, until
 
 from preroll.core import Wait
-from preroll.events import iter_starts
 
 pytestmark = [
     pytest.mark.skipif(
@@ -62,7 +61,7 @@ def test_the_openai_package_streams_a_chat_and_control_dies_during_it(
     assert "".join(p.choices[0].delta.content or "" for p in pieces).strip()
     service.start()
     assert service.pids() == pids, "the same processes: no cold start was paid"
-    (start,) = iter_starts(service.state.events)
+    (start,) = service.starts(1)
     assert {Wait.INIT, Wait.LOAD, Wait.WARM} <= {p.wait for p in start.phases}
     assert sum(p.end_ns - p.start_ns for p in start.phases) == start.ready_ns - start.spawned_ns
 
@@ -79,4 +78,4 @@ def test_a_model_comes_back_from_zero_for_a_request(serve: Callable[[str], Serve
                 max_tokens=4,
             )
         assert answer.choices[0].message.content
-    assert len(list(iter_starts(service.state.events))) == 2
+    assert len(service.starts(2)) == 2

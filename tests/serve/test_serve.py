@@ -27,7 +27,7 @@ def test_a_stage_is_started_warmed_served_and_stopped_without_a_trace(serve: Ser
     with service.stream() as response:
         assert response.status == 200
         assert tokens(response.read()) == ["0 ", "1 ", "2 ", "3 ", "4 ", "[DONE]"]
-    (start,) = iter_starts(service.state.events)
+    (start,) = service.starts(1)
     assert sum(p.end_ns - p.start_ns for p in start.phases) == start.ready_ns - start.spawned_ns
     assert {p.wait for p in start.phases} == {"init", "warm"}
     assert service.stop() == 0
@@ -127,7 +127,7 @@ def test_an_engine_that_answers_health_and_not_traffic_is_never_ready(
 def test_an_engine_that_listens_late_is_waited_for(serve: Serve) -> None:
     service = serve(engine_stage("--listen-after", "1.0", "--healthy-after", "1.5"))
     service.start()
-    (start,) = iter_starts(service.state.events)
+    (start,) = service.starts(1)
     assert start.total_s >= 1.5
     assert service.chat()[0] == 200
 
@@ -300,7 +300,7 @@ def test_starts_on_one_machine_without_devices_run_at_the_same_time(serve: Serve
     service = serve(engine_stage("--listen-after", "1.0", replicas="3"))
     begun = time.monotonic()
     service.start()
-    spans = [(s.spawned_ns, s.ready_ns) for s in iter_starts(service.state.events)]
+    spans = [(s.spawned_ns, s.ready_ns) for s in service.starts(3)]
     assert len(spans) == 3
     assert max(s for s, _ in spans) < min(e for _, e in spans), time.monotonic() - begun
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from served import Served, engine_stage, until
 
-from preroll.events import iter_starts, read
+from preroll.events import read
 
 Serve = Callable[[str], Served]
 
@@ -40,7 +40,7 @@ def test_many_first_requests_start_one_replica_only(serve: Serve) -> None:
     for thread in threads:
         thread.join()
     assert answers == [200] * 8
-    assert len(list(iter_starts(service.state.events))) == 1
+    assert len(service.starts(1)) == 1
 
 
 def test_an_idle_replica_goes_and_comes_back(serve: Serve) -> None:
@@ -49,7 +49,7 @@ def test_an_idle_replica_goes_and_comes_back(serve: Serve) -> None:
     assert service.chat()[0] == 200
     until(lambda: service.survey().replicas == (), "it has gone to zero")
     assert service.chat()[0] == 200
-    assert len(list(iter_starts(service.state.events))) == 2
+    assert len(service.starts(2)) == 2
 
 
 def test_a_replica_with_a_running_stream_is_not_idle(serve: Serve) -> None:
@@ -59,7 +59,7 @@ def test_a_replica_with_a_running_stream_is_not_idle(serve: Serve) -> None:
     service.start()
     with service.stream(max_tokens=15) as response:
         assert b"[DONE]" in response.read()
-    assert len(list(iter_starts(service.state.events))) == 1
+    assert len(service.starts(1)) == 1
 
 
 def test_auto_is_the_measured_cost_of_a_start(serve: Serve) -> None:

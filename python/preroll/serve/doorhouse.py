@@ -132,20 +132,24 @@ class DoorHouse:
 
     async def _answering(self) -> None:
         deadline = self._services.now_s() + START_TIMEOUT_S
+        restarts = (await self._backend.status(DOOR_ID)).restarts
         while True:
             try:
                 await self._services.blocking(self._services.door.health)
                 return
             except UnavailableError as error:
-                await self._raise_if_ended(error)
+                await self._raise_if_ended(error, restarts)
                 if self._services.now_s() > deadline:
                     raise
             await asyncio.sleep(0.005)
 
-    async def _raise_if_ended(self, error: UnavailableError) -> None:
-        """A door that ends at once has been given something it refuses: its own words say what."""
+    async def _raise_if_ended(self, error: UnavailableError, restarts: int) -> None:
+        """A door that ends at once has been given something it refuses: its own words say what.
+
+        `restarts`: how many it had before; an adopted one may have been killed any number of times.
+        """
         status = await self._backend.status(DOOR_ID)
-        if status.restarts < 3 and not status.has_exited:
+        if status.restarts < restarts + 3 and not status.has_exited:
             return
         since = max(0, status.lines - 5)
         lines = [line.text async for line in self._backend.lines(DOOR_ID, since)]

@@ -17,7 +17,7 @@ from preroll.config.units import parse_duration
 from preroll.core import Measurement, Preparedness
 from preroll.errors import InputError
 from preroll.planning import arrivals, models, probe
-from preroll.planning.catalogue import devices, parse_on
+from preroll.planning.catalogue import devices, hosts, parse_on
 from preroll.planning.deployment import Deployment
 from preroll.planning.inputs import Ask
 from preroll.planning.planner import plan
@@ -178,6 +178,9 @@ def _measurements(path: Path | None) -> list[Measurement]:
 def _print_lists() -> int:
     print("models:  " + ", ".join(models.builtin()))
     print("devices: " + ", ".join(f"{key} ({d.name})" for key, d in devices().items()))
+    for host in hosts().values():
+        rate = float(host["memory_bandwidth"]) / 1e9
+        print(f"measured: {host['name']}: {rate:.3g} GB/s ({host['source']})")
     return 0
 
 

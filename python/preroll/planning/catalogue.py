@@ -68,6 +68,11 @@ def tiers() -> tuple[TierRate, ...]:
     )
 
 
+def hosts() -> dict[str, dict[str, str | float | bool]]:
+    """Machines without an accelerator that were measured: name, memory, bandwidth, source."""
+    return _tables()["host"]
+
+
 def parse_on(text: str) -> tuple[int, Device]:
     """`8xH100`, `H100`, `1xrtx-pro-6000` → (count, device); InputError lists what is known."""
     match = re.fullmatch(r"\s*(?:(\d{1,6})\s*[x×*]\s*)?([A-Za-z][\w \-]*?)\s*", text)

@@ -17,7 +17,7 @@ use lines::{Line, Lines};
 /// Events larger than this are content without being parsed: no keep-alive is that long.
 const MAX_PARSED: usize = 256 << 10;
 /// Of the last two data lines this much is kept, for the usage they may carry.
-const MAX_KEPT: usize = 16 << 10;
+const MAX_KEPT: usize = 32 << 10;
 /// A server's error message is passed on up to this many bytes.
 const MAX_ERROR: usize = 512;
 
@@ -243,20 +243,20 @@ impl Event {
 
 /// Most engines' error events, without a parse.
 fn is_error_text(data: &[u8]) -> bool {
-    let start = &data[..data.len().min(24)];
-    let Some(rest) = start.trim_ascii_start().strip_prefix(b"{") else {
-        return false;
+    let start = &data[..data.len().min(40)];
+    let first_value_of = |key: &[u8]| {
+        let rest = start
+            .trim_ascii_start()
+            .strip_prefix(b"{")?
+            .trim_ascii_start();
+        let value = rest
+            .strip_prefix(key)?
+            .trim_ascii_start()
+            .strip_prefix(b":")?;
+        Some(value.trim_ascii_start())
     };
-    let rest = rest.trim_ascii_start();
-    let Some(value) = rest.strip_prefix(b"\"error\"") else {
-        return rest.starts_with(b"\"object\":\"error\"");
-    };
-    let value = value
-        .trim_ascii_start()
-        .strip_prefix(b":")
-        .unwrap_or(value)
-        .trim_ascii_start();
-    !value.starts_with(b"null")
+    let is_error = first_value_of(b"\"error\"").is_some_and(|value| !value.starts_with(b"null"));
+    is_error || first_value_of(b"\"object\"").is_some_and(|value| value.starts_with(b"\"error\""))
 }
 
 #[cfg(test)]

@@ -158,6 +158,7 @@ fn errors_are_seen_at_any_time() {
         "data: {\"error\":\"boom\"}\n\n",
         "event: error\ndata: {\"message\":\"boom\"}\n\n",
         "data: {\"object\":\"error\",\"message\":\"boom\"}\n\n",
+        "data: {\"object\": \"error\", \"message\": \"boom\"}\n\n",
         "event: error\ndata: boom\n\n",
     ] {
         for stream in [

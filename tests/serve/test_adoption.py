@@ -215,3 +215,31 @@ def test_tables_of_a_later_version_are_surpassed(serve: Serve) -> None:
     os.kill(service.pid_of(replica), signal.SIGKILL)
     until(lambda: service.ready() not in ([], [replica]), "it is replaced")
     until(lambda: service.chat()[0] == 200, "the door has learned of it")
+
+
+def test_a_holder_that_is_silent_for_a_while_is_adopted_late_and_holds_nobody_up(
+    serve: Serve,
+) -> None:
+    service = serve(engine_stage(replicas="2"))
+    service.start()
+    pids = set(service.pids())
+    seen = service.survey().replicas[0]
+    service.kill()
+    os.kill(seen.status.owner_pid, signal.SIGSTOP)
+    try:
+        service.start(wait=False)
+        until(
+            lambda: any(e.kind == "adopted" for e in read(service.state.events)),
+            "the other one is adopted",
+        )
+        assert service.chat()[0] == 200
+    finally:
+        os.kill(seen.status.owner_pid, signal.SIGCONT)
+    until(
+        lambda: (
+            {e.replica for e in read(service.state.events, kinds=("adopted",))} >= {seen.status.id}
+        ),
+        "the silent one is adopted too",
+    )
+    until(lambda: len(service.ready()) == 2, "two are ready")
+    assert pids & set(service.pids())

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from preroll import __version__
-from preroll.backends.base import Adoption
+from preroll.backends.base import Adoption, ProcessStatus
 from preroll.backends.devices import Devices, detect
 from preroll.backends.local import LocalBackend
 from preroll.clock import boot_id
@@ -76,6 +76,8 @@ class Controller:
         self.services.publisher.write_first()
         left = (*adoption.running, *adoption.exited)
         door = next((status for status in left if status.id == self.house.id), None)
+        if self.house.id in adoption.unusable:
+            door = await self.services.backend.status(self.house.id)  # with more patience
         self.warnings += await self.house.ensure(door)
         self.services.door.follow(self._door_event)
         self._for_ever(self.services.publisher.run)
@@ -180,17 +182,31 @@ class Controller:
         for leftover in adoption.leftovers:
             data = {"killed": leftover.num_killed, "reason": leftover.reason}
             self.services.record("leftover", None, leftover.id, data)
-        self.warnings += [f"{name}: not adopted: {why}" for name, why in adoption.unusable.items()]
+        for name in adoption.unusable:
+            if name != self.house.id:
+                self._tasks.append(asyncio.create_task(self._adopt_late(name)))
         for status in (*adoption.running, *adoption.exited):
-            if status.id == self.house.id:
-                continue
-            record = ReplicaRecord.from_json(read_json(self.state.replica_file(status.id)))
-            stage = self.stages.get(record.stage) if record else None
-            if record is None or stage is None or status.has_exited:
-                reason = "ended" if status.has_exited else "no stage of the app file wants it"
-                self._tasks.append(asyncio.create_task(self._dismiss(status.id, reason)))
-            else:
-                stage.adopt(record)
+            if status.id != self.house.id:
+                self._take(status)
+
+    def _take(self, status: ProcessStatus) -> None:
+        record = ReplicaRecord.from_json(read_json(self.state.replica_file(status.id)))
+        stage = self.stages.get(record.stage) if record else None
+        if record is None or stage is None or status.has_exited:
+            reason = "ended" if status.has_exited else "no stage of the app file wants it"
+            self._tasks.append(asyncio.create_task(self._dismiss(status.id, reason)))
+        else:
+            stage.adopt(record)
+
+    async def _adopt_late(self, process_id: str) -> None:
+        """A holder that was silent is asked again, with more patience, while the rest goes on."""
+        try:
+            status = await self.services.backend.status(process_id)
+        except PrerollError as error:
+            self._warn(f"{process_id}: not adopted: {error}")
+        else:
+            self._take(status)
+            self.services.publisher.changed()
 
     async def _dismiss(self, process_id: str, reason: str) -> None:
         self.services.record("dismissed", None, process_id, {"reason": reason})

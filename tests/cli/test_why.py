@@ -33,7 +33,7 @@ def test_a_life_is_told_in_its_order_from_its_arrival() -> None:
         "admitted +250.0 ms to chat-1, attempt 2",
         "first byte +300.0 ms",
         "ended +2,000.0 ms complete",
-        "neighbours 1 in flight beside it when it was admitted: r0",
+        "neighbours 1 in flight while it was: r0",
     ]
 
 

@@ -85,7 +85,7 @@ def neighbours(life: dict[str, Any]) -> str:
     """Who shared the replica: other people's requests are what makes one slow."""
     count, ids = life.get("neighbours", 0), life.get("neighbour_ids", [])
     named = f": {', '.join(ids)}" if ids else ""
-    return f"  neighbours {count} in flight beside it when it was admitted{named}"
+    return f"  neighbours {count} in flight while it was{named}"
 
 
 def events_around(state: StateDir, life: dict[str, Any]) -> list[Event]:

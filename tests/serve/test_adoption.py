@@ -243,3 +243,26 @@ def test_a_holder_that_is_silent_for_a_while_is_adopted_late_and_holds_nobody_up
     )
     until(lambda: len(service.ready()) == 2, "two are ready")
     assert pids & set(service.pids())
+
+
+def test_a_door_with_other_flags_takes_over_without_cutting_a_stream(serve: Serve) -> None:
+    service = serve(engine_stage("--interval", "0.1", max_concurrency="4"))
+    service.start()
+    before = service.survey().door
+    with service.stream(max_tokens=60) as response:
+        first = response.readline()
+        service.kill()
+        toml = service.file.read_text()
+        log = '[serve.access_log]\nfile = "access.log"\n'
+        service.file.write_text(toml.replace("[stage.chat]", f"{log}[stage.chat]"))
+        service.start()
+        after = service.survey().door
+        assert before and after and after.pid != before.pid
+        assert service.chat()[0] == 200
+        received = tokens(first + response.read())
+    assert received[-1] == "[DONE]" and len(received) == 61
+    until(lambda: len(service.pids()) == 2, "the older door has gone: engine and one door")
+    service.kill()
+    service.start()
+    door = service.survey().door
+    assert door and door.pid == after.pid, "what runs already is not upgraded again"

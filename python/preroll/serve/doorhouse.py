@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preroll import __version__
@@ -12,7 +13,7 @@ from preroll.config import App
 from preroll.config.secrets import resolve_secret
 from preroll.errors import InputError, PrerollError, UnavailableError
 from preroll.serve.spawning import door_spec, program
-from preroll.serve.statedir import read_json
+from preroll.serve.statedir import read_json, write_json
 
 if TYPE_CHECKING:
     from preroll.serve.services import Services
@@ -67,6 +68,7 @@ class DoorHouse:
         listen.append(Listen("internal", f"unix:{state.socket('internal.sock')}"))
         listen.append(Listen("admin", self._services.door.admin))
         await self._backend.start(door_spec(DOOR_ID, self._argv(), listen))
+        self._remember_argv()
         self.addresses = list(self._app.serve.listen)
         self._services.record("door_started", data={"listen": self.addresses})
 
@@ -86,7 +88,8 @@ class DoorHouse:
                 " `preroll stop`, then `preroll serve`, moves it"
             )
         version = await self._version()
-        if spec.get("argv") != list(self._argv()) or version not in (None, __version__):
+        running = read_json(self._argv_file) or spec.get("argv")
+        if running != list(self._argv()) or version not in (None, __version__):
             warnings += await self._upgrade(version)
         self._services.record("door_adopted", data={"listen": was, "version": version})
         return warnings
@@ -102,10 +105,20 @@ class DoorHouse:
         try:
             await self._backend.upgrade(DOOR_ID, self._argv())
             await self._backend.retire(DOOR_ID)
+            self._remember_argv()
         except PrerollError as error:
             return [f"the door (version {version}) could not be upgraded: {error}"]
         self._services.record("door_upgraded", data={"from": version, "to": __version__})
         return []
+
+    @property
+    def _argv_file(self) -> Path:
+        """What runs now: the specification tells what was started first, before any upgrade."""
+        return self._services.state.holder(DOOR_ID) / "argv.json"
+
+    def _remember_argv(self) -> None:
+        with suppress(OSError):
+            write_json(self._argv_file, list(self._argv()))
 
     def _argv(self) -> tuple[str, ...]:
         serve = self._app.serve

@@ -1,4 +1,5 @@
-//! One request's account: what it held and what became of it, settled exactly once, whichever way it ends.
+//! One request's account: what it held and what became of it, settled exactly once, whichever way
+//! it ends.
 
 use std::rc::Rc;
 

@@ -21,8 +21,8 @@ pub async fn wait(mut ticket: Ticket) -> Result<Permit, Refusal> {
     poll_fn(|cx| ticket.poll(cx.waker(), now_ns())).await
 }
 
-/// Runs `work` unless the client leaves. hyper watches a socket only once the request was read whole; until then the
-/// end may lie behind unread bytes, and this looks past them.
+/// Runs `work` unless the client leaves. hyper watches a socket only once the request was read
+/// whole; until then the end may lie behind unread bytes, and this looks past them.
 ///
 /// # Errors
 /// [`Gone`].

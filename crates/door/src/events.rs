@@ -10,7 +10,8 @@ use tokio::sync::Notify;
 use crate::clock::now_ns;
 use crate::queue::StageEvent;
 
-/// Kept for readers that come back; a reader that stays away longer asks for the whole state anyway.
+/// Kept for readers that come back; a reader that stays away longer asks for the whole state
+/// anyway.
 const KEPT: usize = 1024;
 
 /// The latest events.
@@ -52,8 +53,8 @@ impl Events {
         self.news.notify_waiters();
     }
 
-    /// The lines after `since` and the number to go on from; waits until there is one. A number from before this
-    /// door began counts as 0.
+    /// The lines after `since` and the number to go on from; waits until there is one. A number
+    /// from before this door began counts as 0.
     pub async fn after(&self, since: u64) -> (Bytes, u64) {
         let since = if since > self.last_seq.get() {
             0

@@ -21,7 +21,8 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// The wish for a slot, from the head alone. `route_timeout_ms` bounds the whole where the client sets no deadline.
+/// The wish for a slot, from the head alone. `route_timeout_ms` bounds the whole where the client
+/// sets no deadline.
 pub fn ask(
     headers: &HeaderMap,
     origin: Origin,

@@ -1,4 +1,5 @@
-//! Heads on their way through: what belongs to one connection only is taken out, in both directions.
+//! Heads on their way through: what belongs to one connection only is taken out, in both
+//! directions.
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
@@ -60,7 +61,8 @@ pub fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     tokens.any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// Makes a client's head into the head for a replica. `is_chunked`: the body is sent as it comes, its length unknown.
+/// Makes a client's head into the head for a replica. `is_chunked`: the body is sent as it comes,
+/// its length unknown.
 pub fn to_replica(headers: &mut HeaderMap, backend: &Backend, is_chunked: bool, upgrade: bool) {
     let wants_trailers = has_token(headers, &TE, "trailers");
     let protocol = if upgrade {
@@ -95,8 +97,8 @@ pub fn to_replica(headers: &mut HeaderMap, backend: &Backend, is_chunked: bool, 
     }
 }
 
-/// Servers that turn names into variables (WSGI, CGI) cannot tell `Content_Length` from `Content-Length`: names with
-/// an underscore do not pass, as in nginx.
+/// Servers that turn names into variables (WSGI, CGI) cannot tell `Content_Length` from
+/// `Content-Length`: names with an underscore do not pass, as in nginx.
 fn drop_lookalikes(headers: &mut HeaderMap) {
     let lookalikes: Vec<HeaderName> = headers
         .keys()

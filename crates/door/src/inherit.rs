@@ -1,6 +1,8 @@
-//! Listening sockets passed by the holder from descriptor 3 on (LISTEN_FDS, LISTEN_FDNAMES, LISTEN_PID).
+//! Listening sockets passed by the holder from descriptor 3 on (LISTEN_FDS, LISTEN_FDNAMES,
+//! LISTEN_PID).
 //!
-//! The one module with unsafe code: taking ownership of a descriptor by its number cannot be said safely.
+//! The one module with unsafe code: taking ownership of a descriptor by its number cannot be said
+//! safely.
 #![allow(unsafe_code)]
 
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -15,7 +17,8 @@ const MOST: i32 = 16;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// The inherited sockets with their names; empty when there are none or when they were taken already.
+/// The inherited sockets with their names; empty when there are none or when they were taken
+/// already.
 ///
 /// # Errors
 /// LISTEN_FDS that is not a number from 0 to 16, or that counts a descriptor that is not open.
@@ -32,7 +35,8 @@ pub fn take() -> Result<Vec<(String, OwnedFd)>, String> {
     let mut names = names.split(':');
     let mut sockets = Vec::new();
     for number in FIRST..FIRST + count {
-        // SAFETY: by the protocol the descriptor is ours alone; TAKEN makes this the only owner in the process.
+        // SAFETY: by the protocol the descriptor is ours alone; TAKEN makes this the only owner in
+        // the process.
         let fd = unsafe { OwnedFd::from_raw_fd(number) };
         if fcntl_getfd(&fd).is_err() {
             std::mem::forget(fd);

@@ -1,5 +1,5 @@
-//! The door: one process in front of every stage. It proxies HTTP/1.1 with a queue that tells the truth, on one
-//! thread, and keeps its last tables when control is away.
+//! The door: one process in front of every stage. It proxies HTTP/1.1 with a queue that tells the
+//! truth, on one thread, and keeps its last tables when control is away.
 
 mod accept;
 mod account;
@@ -40,7 +40,8 @@ use std::process::ExitCode;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
-/// Runs the program; returns its exit status: 0 after a drain, 2 for wrong arguments, 1 for what the system refuses.
+/// Runs the program; returns its exit status: 0 after a drain, 2 for wrong arguments, 1 for what
+/// the system refuses.
 pub fn main() -> ExitCode {
     let args = match args::Args::parse(std::env::args().skip(1)) {
         Ok(Some(args)) => args,

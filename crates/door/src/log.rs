@@ -1,7 +1,7 @@
 //! The access log: one JSON object a line, errors always, the rest by sample.
 //!
-//! A thread writes; the loop only hands lines over. When the disk is slower than the door, lines are dropped and the
-//! number dropped is in the next line that gets through.
+//! A thread writes; the loop only hands lines over. When the disk is slower than the door, lines
+//! are dropped and the number dropped is in the next line that gets through.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -128,7 +128,8 @@ impl Drop for AccessLog {
 fn write_all(lines: &Receiver<Vec<u8>>, file: File) {
     let mut file = BufWriter::with_capacity(64 << 10, file);
     while let Ok(line) = lines.recv() {
-        // A full disk loses lines; it must not end the log, or it would stay lost when there is room again.
+        // A full disk loses lines; it must not end the log, or it would stay lost when there is
+        // room again.
         let _ = file.write_all(&line);
         while let Ok(line) = lines.try_recv() {
             let _ = file.write_all(&line);

@@ -1,7 +1,7 @@
 //! Idle connections to replicas.
 //!
-//! A connection lies here for less time than the server keeps it, and is looked at before it is used: a request is
-//! written only to a socket whose other end was open a moment ago.
+//! A connection lies here for less time than the server keeps it, and is looked at before it is
+//! used: a request is written only to a socket whose other end was open a moment ago.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -66,7 +66,8 @@ impl Backend {
         loop {
             let mut upstream = self.idle.borrow_mut().pop()?;
             let age = now.saturating_sub(upstream.idle_since_ns());
-            // What the loop knows of the socket is as new as its last look at all of them: no system call is needed.
+            // What the loop knows of the socket is as new as its last look at all of them: no
+            // system call is needed.
             upstream.settle();
             if age < self.idle_limit_ns() && upstream.is_ready() {
                 return Some(upstream);

@@ -250,7 +250,8 @@ async fn take_body(
     };
     match read {
         Ok(facts) => Ok((Payload::Held(held), facts)),
-        // Where the path decides, a body that only the replica understands is the replica's business.
+        // Where the path decides, a body that only the replica understands is the replica's
+        // business.
         Err(_) if destination.handle.is_some() => Ok((Payload::Held(held), Facts::default())),
         Err(error) => Err(bad_request(error.to_string())),
     }

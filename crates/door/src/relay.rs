@@ -51,7 +51,8 @@ const LAST_WORDS_NS: u64 = 5_000_000_000;
 
 enum State {
     Going,
-    /// The error event was handed over at this count of flushes; the connection breaks when it has left.
+    /// The error event was handed over at this count of flushes; the connection breaks when it has
+    /// left.
     Breaking(u64),
     Broken,
     Over,

@@ -155,7 +155,8 @@ pub fn refusal(link: &Rc<Link>, refusal: &Refusal) -> Response<OutBody> {
     response
 }
 
-/// An error answer as bytes, for a connection that hyper does not serve (any more); `fields` end in CR LF.
+/// An error answer as bytes, for a connection that hyper does not serve (any more); `fields` end in
+/// CR LF.
 pub fn raw(status: StatusCode, kind: &str, message: &str, fields: &str) -> String {
     let body = format!("{}\n", error_value(status, kind, message));
     format!(

@@ -35,7 +35,8 @@ impl StageHandle {
         }
     }
 
-    /// Whether JSON bodies must be read though the path decides: to rename the model, or to count tokens.
+    /// Whether JSON bodies must be read though the path decides: to rename the model, or to count
+    /// tokens.
     pub fn reads_bodies(&self) -> bool {
         let renames = self
             .table
@@ -82,8 +83,8 @@ impl Routing {
         }
     }
 
-    /// The route that names `path` and its stage; an exact one goes before a prefix, a longer prefix before a
-    /// shorter one.
+    /// The route that names `path` and its stage; an exact one goes before a prefix, a longer
+    /// prefix before a shorter one.
     pub fn by_path(&self, path: &str) -> Option<(&RouteTable, &Rc<StageHandle>)> {
         let at = self.exact.get(path).copied().or_else(|| {
             let is_below = |stem: &str| {

@@ -131,7 +131,8 @@ fn read_token(path: &Path) -> Result<String, String> {
     Ok(token.to_owned())
 }
 
-/// Who may ask on the admin port: on loopback whoever names it rightly, elsewhere whoever has the token.
+/// Who may ask on the admin port: on loopback whoever names it rightly, elsewhere whoever has the
+/// token.
 fn guard(host: &str, is_local: bool, token: Option<&str>) -> Result<AdminGuard, String> {
     let listener = if is_local {
         AdminListener::Loopback
@@ -186,8 +187,8 @@ async fn wait_for_drain(door: &Door) -> Result<(), String> {
     Ok(())
 }
 
-/// Readiness fails at once; accepting goes on for a while, because whoever sends requests here learns of it late;
-/// then what runs is finished.
+/// Readiness fails at once; accepting goes on for a while, because whoever sends requests here
+/// learns of it late; then what runs is finished.
 async fn drain(door: &Rc<Door>, accepting: Vec<Accepting>) {
     door.phase.set(Phase::Draining);
     accepting

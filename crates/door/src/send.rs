@@ -80,8 +80,8 @@ impl Outgoing {
         Bytes::from(parts.concat())
     }
 
-    /// The request as this replica gets it. A copy stays here where sending can fail before a byte was taken, which
-    /// only a Unix socket tells for sure.
+    /// The request as this replica gets it. A copy stays here where sending can fail before a byte
+    /// was taken, which only a Unix socket tells for sure.
     fn request(&mut self, backend: &Backend, link: &Rc<Link>) -> Request<SendBody> {
         let mut request = Request::new(SendBody::Empty);
         *request.method_mut() = self.parts.method.clone();
@@ -224,7 +224,8 @@ pub fn prepare(headers: &mut HeaderMap, request_id: &RequestId) {
     headers.remove(forward::PARENT);
 }
 
-/// One try: on an idle connection, and, if that turns out to be closed before a byte was taken, on a new one.
+/// One try: on an idle connection, and, if that turns out to be closed before a byte was taken, on
+/// a new one.
 async fn attempt(
     link: &Rc<Link>,
     backend: &Rc<Backend>,

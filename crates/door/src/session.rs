@@ -1,4 +1,5 @@
-//! WebSocket sessions: they hold no slot and never queue; their compute is per-turn calls that take slots.
+//! WebSocket sessions: they hold no slot and never queue; their compute is per-turn calls that take
+//! slots.
 
 use std::rc::Rc;
 

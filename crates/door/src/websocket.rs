@@ -1,5 +1,5 @@
-//! WebSocket connections: after the 101 the bytes pass both ways, and on a shutdown both sides are told 1012 between
-//! two frames.
+//! WebSocket connections: after the 101 the bytes pass both ways, and on a shutdown both sides are
+//! told 1012 between two frames.
 
 use std::future::poll_fn;
 use std::io;
@@ -35,7 +35,8 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Passes bytes until one side ends, falls silent, or the door closes; `held` came behind the client's request.
+    /// Passes bytes until one side ends, falls silent, or the door closes; `held` came behind the
+    /// client's request.
     pub async fn run(mut self, link: Rc<Link>, held: BytesMut) {
         let (client, replica) = (link.sock.clone(), self.upstream.clone());
         let up = Direction {
@@ -82,7 +83,8 @@ impl Direction<'_> {
             .wait_for(Waiting::Upstream, now_ns().saturating_add(self.idle_ns));
     }
 
-    /// Copies until the end of `from` (then the other side is told by the end of the whole) or the door closes.
+    /// Copies until the end of `from` (then the other side is told by the end of the whole) or the
+    /// door closes.
     async fn copy(
         mut self,
         door: &Door,

@@ -15,8 +15,8 @@ fn one_slot(origin: &Origin) -> Value {
     tables
 }
 
-/// The replica's connection ends, soon. The promise is 100 ms; a loaded machine gets more here, and the time-out of
-/// a silent stream (300 s) is far away.
+/// The replica's connection ends, soon. The promise is 100 ms; a loaded machine gets more here, and
+/// the time-out of a silent stream (300 s) is far away.
 fn assert_closed(server: &mut Client) {
     let start = Instant::now();
     assert!(server.rest().len() < 1 << 20);

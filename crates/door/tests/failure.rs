@@ -248,7 +248,8 @@ fn a_client_that_does_not_read_is_cut_at_the_idle_timeout() {
     server.request();
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
     let block = vec![b'x'; 1 << 16];
-    // Until the door closes the connection, which it does when the client has taken nothing for a while.
+    // Until the door closes the connection, which it does when the client has taken nothing for a
+    // while.
     while std::io::Write::write_all(&mut server.stream, &block).is_ok() {}
     door.await_in_flight(0);
     drop(client);

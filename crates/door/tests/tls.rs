@@ -1,7 +1,7 @@
 //! TLS on the public listener.
 //!
-//! tests/data holds a self-signed certificate for localhost, made for these tests:
-//! `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 36500 -subj /CN=localhost …`
+//! tests/data holds a self-signed certificate for localhost, made for these tests: `openssl req
+//! -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 36500 -subj /CN=localhost …`
 
 mod common;
 

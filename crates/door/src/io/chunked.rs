@@ -1,7 +1,8 @@
 //! Where a chunked body ends: a strict walk over the chunk grammar of RFC 9112, section 7.1.
 //!
-//! hyper decodes the data; this only finds the end of the message, so that the next request on the connection is not
-//! taken for part of this one, and refuses what another parser may read differently.
+//! hyper decodes the data; this only finds the end of the message, so that the next request on the
+//! connection is not taken for part of this one, and refuses what another parser may read
+//! differently.
 
 /// An extension or a trailer section longer than this serves nobody.
 const MAX_LINE: u32 = 512;

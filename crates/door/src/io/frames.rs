@@ -1,4 +1,5 @@
-//! Where WebSocket frames end (RFC 6455, section 5.2), so that the door can put a frame of its own between two.
+//! Where WebSocket frames end (RFC 6455, section 5.2), so that the door can put a frame of its own
+//! between two.
 
 /// A close frame with status 1012 (service restart), from a server.
 pub const CLOSE_1012: [u8; 4] = [0x88, 0x02, 0x03, 0xf4];

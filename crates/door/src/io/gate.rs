@@ -1,8 +1,9 @@
 //! The gate between a client's socket and hyper: it passes one unambiguous request at a time.
 //!
-//! It refuses heads with two readings (see [`super::head`]), finds the end of each request by itself, and holds back
-//! what follows until the response is done. So hyper never has bytes of a later request in its buffer, and always
-//! watches the socket while a response is pending: a client that leaves is seen at once, pipelining or not.
+//! It refuses heads with two readings (see [`super::head`]), finds the end of each request by
+//! itself, and holds back what follows until the response is done. So hyper never has bytes of a
+//! later request in its buffer, and always watches the socket while a response is pending: a client
+//! that leaves is seen at once, pipelining or not.
 
 use std::cell::RefCell;
 use std::io;
@@ -276,14 +277,16 @@ impl Gate {
     fn count_body(&self, bytes: usize) {
         let before = self.link.bytes_in.get();
         self.link.bytes_in.set(before + bytes as u64);
-        // Less than this within the time-out is no progress: a byte a minute would hold slot and memory for ever.
+        // Less than this within the time-out is no progress: a byte a minute would hold slot and
+        // memory for ever.
         let is_progress = (before + bytes as u64) / PROGRESS_BYTES != before / PROGRESS_BYTES;
         if is_progress && self.link.waiting() == Waiting::Body {
             self.link.wait_for(Waiting::Nothing, u64::MAX);
         }
     }
 
-    /// While the response is pending: watch for the end, keep what a pipelining client sends, within bounds.
+    /// While the response is pending: watch for the end, keep what a pipelining client sends,
+    /// within bounds.
     fn watch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.held.len() > self.limits.head_bytes {

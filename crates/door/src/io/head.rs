@@ -1,8 +1,9 @@
 //! The strict reading of a request head, before hyper sees it.
 //!
-//! hyper forgives what RFC 9112 lets a server forgive (a Content-Length beside a Transfer-Encoding, one length given
-//! twice, bare line feeds). A proxy must not: the server behind it may forgive differently, and two readings of one
-//! message are request smuggling. What passes here has one reading.
+//! hyper forgives what RFC 9112 lets a server forgive (a Content-Length beside a Transfer-Encoding,
+//! one length given twice, bare line feeds). A proxy must not: the server behind it may forgive
+//! differently, and two readings of one message are request smuggling. What passes here has one
+//! reading.
 
 use http::StatusCode;
 use httparse::{EMPTY_HEADER, Error, Request, Status};

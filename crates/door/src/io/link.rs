@@ -65,7 +65,8 @@ pub struct Link {
     expired: Cell<Option<Waiting>>,
     /// Why the gate refuses what the client sends.
     pub reject: RefCell<Option<Reject>>,
-    /// The response to the current request was handed over whole: the gate may pass the next request.
+    /// The response to the current request was handed over whole: the gate may pass the next
+    /// request.
     pub response_done: Cell<bool>,
     /// The gate passed the current request whole.
     pub request_done: Cell<bool>,

@@ -1,8 +1,9 @@
 //! A waker that does not wake the task that is running.
 //!
-//! hyper's client connection and its response future talk by channels made for two tasks: each message wakes the other
-//! side. Here both are polled by one task, one after the other, so such a wake only means "poll the other one again".
-//! Passing it on would run the whole connection once more for every chunk.
+//! hyper's client connection and its response future talk by channels made for two tasks: each
+//! message wakes the other side. Here both are polled by one task, one after the other, so such a
+//! wake only means "poll the other one again". Passing it on would run the whole connection once
+//! more for every chunk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,8 +53,8 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// Polls `work` with the quiet waker until it is ready or nothing more was woken by itself; wakes that come
-    /// later, from the socket, go to the task of `cx`.
+    /// Polls `work` with the quiet waker until it is ready or nothing more was woken by itself;
+    /// wakes that come later, from the socket, go to the task of `cx`.
     pub fn poll<T>(
         &self,
         cx: &mut Context<'_>,

@@ -39,8 +39,8 @@ impl Sock {
         matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
     }
 
-    /// Whether an idle connection can be used: nothing to read and not closed. An idle server has nothing to say, so
-    /// bytes here are as wrong as an end of file.
+    /// Whether an idle connection can be used: nothing to read and not closed. An idle server has
+    /// nothing to say, so bytes here are as wrong as an end of file.
     pub fn is_quiet(&self) -> bool {
         let mut byte = [0u8; 1];
         let peeked = recv(
@@ -87,8 +87,8 @@ impl SharedSock {
         Pin::new(&mut *self.0.borrow_mut()).poll_write(cx, buf)
     }
 
-    /// Writes several pieces by one call. Small ones are put together first: copying them costs less than the kernel
-    /// takes to walk a list.
+    /// Writes several pieces by one call. Small ones are put together first: copying them costs
+    /// less than the kernel takes to walk a list.
     pub fn poll_write_gathered(
         &self,
         cx: &mut Context<'_>,

@@ -1,7 +1,8 @@
 //! One connection to a replica: hyper's client, driven by whoever waits for its answer.
 //!
-//! The connection is no task of its own. It is polled by the request that uses it and dropped with it, so leaving a
-//! request closes its socket in the same turn of the loop, and a chunk costs one wake instead of two.
+//! The connection is no task of its own. It is polled by the request that uses it and dropped with
+//! it, so leaving a request closes its socket in the same turn of the loop, and a chunk costs one
+//! wake instead of two.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};

@@ -19,8 +19,8 @@ def test_sigterm_fails_readiness_keeps_accepting_and_finishes_streams(bench: Ben
         if request.target == "/quick":
             wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
             return
-        wire.send(SSE_HEAD + token("a"))
         wires.append(wire)
+        wire.send(SSE_HEAD + token("a"))
         wait_until(lambda: wire not in wires, "the test lets the stream end", 60)
         wire.send(token("b") + DONE + LAST)
 

@@ -39,8 +39,8 @@ def test_a_chunk_leaves_when_it_comes(bench: Bench) -> None:
     wires: list[Wire] = []
 
     def answer(_request: Message, wire: Wire) -> None:
-        wire.send(SSE_HEAD)
         wires.append(wire)
+        wire.send(SSE_HEAD)
         wire.rest()
 
     door = bench.door({"chat": stage(replica(bench.origin(answer)))})

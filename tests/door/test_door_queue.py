@@ -196,8 +196,8 @@ def test_a_stream_has_no_total_deadline_of_its_own(bench: Bench) -> None:
     wires: list[Wire] = []
 
     def answer(_request: Message, wire: Wire) -> None:
-        wire.send(SSE_HEAD + token("a"))
         wires.append(wire)
+        wire.send(SSE_HEAD + token("a"))
         wire.rest()
 
     door = bench.door({"chat": stage(replica(bench.origin(answer)))})

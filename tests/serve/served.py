@@ -21,7 +21,7 @@ from typing import Any
 from preroll.core import Start
 from preroll.errors import PrerollError
 from preroll.events import iter_starts
-from preroll.serve.statedir import StateDir
+from preroll.serve.statedir import StateDir, owner
 from preroll.serve.survey import Survey, end_all, survey
 
 ENGINE = Path(__file__).parent.parent / "engines_for_tests" / "engine.py"
@@ -129,6 +129,9 @@ class Served:
         """Whatever the test left: nothing of it survives."""
         if self.process is not None and self.process.poll() is None:
             self.kill()
+        detached = owner(self.state)
+        if detached:
+            os.kill(detached, signal.SIGKILL)
         if self.state.holders.is_dir():
             with suppress(PrerollError):
                 asyncio.run(end_all(self.state, 0.0, 0.5))

@@ -36,6 +36,9 @@ from preroll.serve.upstream import UrlRunner
 DRAIN_S = 30.0
 """How long a stop lets running streams end, when nothing else is said."""
 
+SECOND_LOOK_S = 2.0
+"""A holder that the last control was just starting when it was killed is found by then."""
+
 _logger = logging.getLogger("preroll.serve")
 
 
@@ -225,6 +228,13 @@ class Controller:
         for misfit in await self.services.blocking(misfits_here, self.app):
             self._warn(misfit)
         await self.services.blocking(forget_old, self.state)
+        await asyncio.sleep(SECOND_LOOK_S)
+        known = {replica for stage in self.stages.values() for replica in stage.runners}
+        for status in (await self._backend.adopt()).running:
+            if status.id not in known and status.id != self.house.id:
+                self._take(status)
+        for stage in self.stages.values():
+            stage.tick()
 
     async def _use_measurements(self) -> None:
         """Entries whose fingerprint matches are used, stale ones are said aloud."""

@@ -267,9 +267,10 @@ class StageRunner:
         wake_s = self.supervisor.wake_s()
         if wake_s is not None:
             delay_s = max(0.0, wake_s - self.services.now_s())
-            self._alarm = asyncio.get_running_loop().call_later(delay_s, self._tick)
+            self._alarm = asyncio.get_running_loop().call_later(delay_s, self.tick)
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Decides again with what is known now."""
         self._perform(self.supervisor.tick(self.services.now_s()))
 
     def _address(self, replica_id: str) -> str:

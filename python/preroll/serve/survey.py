@@ -14,6 +14,10 @@ from preroll.serve.doorhouse import DOOR_ID
 from preroll.serve.record import ReplicaRecord
 from preroll.serve.statedir import StateDir, owner, read_json
 
+MAX_PASSES = 10
+PASS_S = 0.25
+"""A holder that was being started when control was killed shows itself this much later."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -87,19 +91,28 @@ async def end_all(state: StateDir, drain_s: float, grace_s: float) -> int:
     could not be ended.
     """
     backend = LocalBackend(existing(state).root)
+    count = 0
     try:
-        adoption = await backend.adopt()
-        ids = [status.id for status in (*adoption.running, *adoption.exited)]
-        if DOOR_ID in ids:
-            ids.remove(DOOR_ID)
-            await _end(backend, DOOR_ID, drain_s)
-        await asyncio.gather(*(_end(backend, one, grace_s) for one in ids))
-        left = [status.id for status in await backend.list() if not status.has_exited]
+        for _ in range(MAX_PASSES):
+            adoption = await backend.adopt()
+            found = [status.id for status in (*adoption.running, *adoption.exited)]
+            await _end_found(backend, found, drain_s, grace_s)
+            count += len(adoption.running) + len(adoption.leftovers)
+            await asyncio.sleep(PASS_S)
+            left = [status.id for status in await backend.list()]
+            if not left:
+                break
     finally:
         backend.close()
     if left or adoption.unusable:
         raise UnavailableError(f"still running: {', '.join([*left, *adoption.unusable])}")
-    return len(adoption.running) + len(adoption.leftovers)
+    return count
+
+
+async def _end_found(backend: LocalBackend, ids: list[str], drain_s: float, grace_s: float) -> None:
+    if DOOR_ID in ids:
+        await _end(backend, DOOR_ID, drain_s)
+    await asyncio.gather(*(_end(backend, one, grace_s) for one in ids if one != DOOR_ID))
 
 
 async def _end(backend: LocalBackend, process_id: str, grace_s: float) -> None:

@@ -10,6 +10,13 @@ from typing import Any
 import pytest
 
 from preroll.errors import InputError
+from preroll.instruments.intervals import (
+    bootstrap_difference,
+    design_effect,
+    pool_monotone,
+    quantile_interval,
+    share_interval,
+)
 from preroll.instruments.load.compare import compare, table
 from preroll.instruments.load.page import page
 from preroll.instruments.load.plan import Plan
@@ -19,13 +26,6 @@ from preroll.instruments.load.requests import Ask, parse_url, spill, template
 from preroll.instruments.load.result import Targets, is_within, summarise
 from preroll.instruments.load.text import prompts
 from preroll.instruments.load.traces import read_trace
-from preroll.instruments.statistics import (
-    bootstrap_difference,
-    design_effect,
-    pool_monotone,
-    quantile_interval,
-    share_interval,
-)
 
 LAG = {"p99": 0.0}
 

@@ -63,7 +63,6 @@ def test_its_start_is_billed_from_its_own_lines_and_adds_up(vllm: Served) -> Non
     assert sum(end - begin for *_, begin, end in start["phases"]) == total
 
 
-
 def test_it_answers_and_streams_through_the_door(vllm: Served) -> None:
     status, body, headers = vllm.chat(**message("The capital of France is?", max_tokens=16))
     assert status == 200, body

@@ -14,7 +14,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from preroll.cli.call import call
-from preroll.cli.cliff_target import find, queue_depth
+from preroll.cli.cliff_target import Found, find, queue_depth
 from preroll.cli.load_options import Promise, Request, seconds
 from preroll.errors import InputError
 from preroll.instruments.cliff.live import LiveProbe
@@ -104,25 +104,33 @@ def cliff_app() -> cyclopts.App:
         requests = spill(request.templates(found.server), folder)
         timeout_s = seconds(limits.timeout, "--timeout") or 60.0
         depth: dict[int, float] = {}
-        records = folder / "records.ndjson"
-        with LiveProbe(found.server, requests, targets, records, timeout_s) as probe:
-            probe.on_level = lambda level: queue_depth(found.server, level, depth)
-            search = Search(probe, settings, say=lambda line: print(line, file=sys.stderr))
-            result = search.run()
+        probe = LiveProbe(found.server, requests, targets, folder / "records.ndjson", timeout_s)
         title = f"cliff of {found.name}, {now:%Y-%m-%d %H:%M} UTC"
-        notes = [*found.notes]
-        if probe.lag_ms is not None:
-            notes.append(f"client lag p99 {probe.lag_ms:.2f} ms")
-        if probe.through_door:
-            notes.append(DOOR)
-            result = dataclasses.replace(result, is_door=True)
-        else:
-            notes += found.keep(result, now)
+        result, notes = _search(found, probe, settings, depth, now)
         _write(folder, result, title, depth, notes)
         print(json.dumps(dataclasses.asdict(result)) if as_json else text(result, title, notes))
         return 0 if result.limit is not None else 3
 
     return app
+
+
+def _search(
+    found: Found, probe: LiveProbe, settings: Settings, depth: dict[int, float], now: datetime
+) -> tuple[Cliff, list[str]]:
+    """Runs the search; what it found, and what must be said beside it."""
+    with probe:
+        probe.on_level = lambda level: queue_depth(found.server, level, depth)
+        search = Search(probe, settings, say=lambda line: print(line, file=sys.stderr))
+        result = search.run()
+    notes = [*found.notes]
+    if probe.lag_ms is not None:
+        notes.append(f"client lag p99 {probe.lag_ms:.2f} ms")
+    if probe.through_door:
+        notes.append(DOOR)
+        result = dataclasses.replace(result, is_door=True)
+    else:
+        notes += found.keep(result, now)
+    return result, notes
 
 
 def _write(

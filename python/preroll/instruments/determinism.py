@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from preroll.errors import RefusedError
+from preroll.instruments.intervals import Interval, design_effect, share_interval
 from preroll.instruments.load.client import Client
 from preroll.instruments.load.requests import Ask, Server, template
-from preroll.instruments.statistics import Interval, design_effect, share_interval
 
 Json = dict[str, Any]
 NUM_ALONE = 10

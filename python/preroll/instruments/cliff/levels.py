@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from preroll.instruments.statistics import design_effect, pool_monotone, share_interval
+from preroll.instruments.intervals import design_effect, pool_monotone, share_interval
 
 MIN_BATCHES, MAX_BATCHES = 5, 20
 BATCH_CYCLES = 2

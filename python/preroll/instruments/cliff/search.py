@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from preroll.instruments.cliff.levels import Pool, Threshold
-from preroll.instruments.statistics import share_interval
+from preroll.instruments.intervals import share_interval
 
 EXCEEDS, MATERIAL, COLLAPSE = "exceeds baseline", "material", "collapse"
 

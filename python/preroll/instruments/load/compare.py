@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preroll.errors import InputError
+from preroll.instruments.intervals import Interval, bootstrap_difference
 from preroll.instruments.load.records import Raw, read
 from preroll.instruments.load.result import e2e_ms, tpot_ms, ttft_ms
-from preroll.instruments.statistics import Interval, bootstrap_difference
 from preroll.quantiles import samples_needed
 
 METRICS = {"ttft": ttft_ms, "tpot": tpot_ms, "e2e": e2e_ms}

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from preroll.instruments.intervals import quantile_interval
 from preroll.instruments.load.plan import Plan
 from preroll.instruments.load.records import Raw
 from preroll.instruments.load.trust import Doubt, lag_doubt, run_doubts, usage_doubt
-from preroll.instruments.statistics import quantile_interval
 from preroll.quantiles import samples_needed
 
 Json = dict[str, Any]

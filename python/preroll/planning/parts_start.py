@@ -55,7 +55,7 @@ def transfer_floor(sizing: Sizing) -> Part:
         f"weights {size(d.shape.weight_bytes)} over {d.num_devices} device(s)",
         lines,
         "a floor: latency, deserialisation and shared links only add; threads help on some storage"
-        " and hurt on other: measure with preroll weights bench",
+        " and hurt on other: measure it",
     )
 
 

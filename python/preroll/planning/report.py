@@ -120,4 +120,7 @@ def size(value: float) -> str:
 
 
 def percent(value: float) -> str:
+    """A share; below a thousandth of a percent nobody can tell it from none."""
+    if 0 < value < 1e-5:
+        return "under 0.001 %"
     return f"{value * 100:.3g} %"

@@ -81,20 +81,17 @@ fn dropping_dead_work_recovers_after_230_seconds() {
 
 #[test]
 fn serving_dead_work_never_recovers_and_wastes_nearly_everything() {
+    const SEEDS: u64 = 8;
     for timeout_s in [10.0, 30.0] {
-        let e = spike(
-            1,
-            &exponential(1.0),
-            &exponential(0.25),
-            &impatient(timeout_s, true),
-        );
-        assert_eq!(e.drained_s, None, "the queue was never empty again");
-        // what was wasted of the service since the surge; before it nothing was
-        let since_s = e.service_s - 2.0 * SURGE_S * 0.25;
-        let wasted = e.wasted_s / since_s;
-        assert!(
-            (0.965..0.99).contains(&wasted),
-            "{timeout_s} s wasted {wasted}"
-        );
+        let mut mean = 0.0;
+        for seed in 1..=SEEDS {
+            let patience = impatient(timeout_s, true);
+            let e = spike(seed, &exponential(1.0), &exponential(0.25), &patience);
+            assert_eq!(e.drained_s, None, "the queue was never empty again");
+            // what was wasted of the service since the surge; before it nothing was
+            let since_s = e.service_s - 2.0 * SURGE_S * 0.25;
+            mean += e.wasted_s / since_s / SEEDS as f64;
+        }
+        assert!((0.965..0.99).contains(&mean), "{timeout_s} s wasted {mean}");
     }
 }

@@ -308,8 +308,9 @@ def test_a_child_gets_default_signal_handling(lab: Lab) -> None:
     async def body(backend: LocalBackend) -> None:
         await backend.start(lab.shell("grep -E 'Sig(Ign|Blk)' /proc/self/status"))
         await backend.wait("p")
-        values = {line.text.split()[1] async for line in backend.lines("p")}
-        assert values == {"0" * 16}
+        values = [int(line.text.split()[1], 16) async for line in backend.lines("p")]
+        # glibc keeps signals 32 and 33 for itself; whatever make starts has them ignored.
+        assert [value & ~(0b11 << 31) for value in values] == [0, 0]
 
     lab.run(body)
 

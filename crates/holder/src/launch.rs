@@ -162,8 +162,22 @@ impl Child<'_> {
         }
         // SAFETY: plain numbers. The holder ignores SIGPIPE, and its child must not inherit that.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-        Ok(())
+        unblock_signals()
     }
+}
+
+/// What the starter's thread had blocked must not reach an engine.
+fn unblock_signals() -> io::Result<()> {
+    let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is initialised by sigemptyset before it is read.
+    let done = unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut())
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 fn copy(source: i32, target: i32) -> io::Result<()> {

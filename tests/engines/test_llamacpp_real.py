@@ -116,9 +116,9 @@ def test_its_own_empty_run_is_left_out_where_a_request_warms_up(tmp_path: Path) 
 
 
 def test_its_threads_do_not_spin_unless_the_stage_says_so(tmp_path: Path) -> None:
-    assert launch_of(stage_of("llama.cpp"), tmp_path).env["OMP_WAIT_POLICY"] == "passive"
-    stage = stage_of("llama.cpp", 'env = { OMP_WAIT_POLICY = "active" }')
-    assert launch_of(stage, tmp_path).env["OMP_WAIT_POLICY"] == "active"
+    assert launch_of(stage_of("llama.cpp"), tmp_path).env["GOMP_SPINCOUNT"] == "10000"
+    stage = stage_of("llama.cpp", 'env = { GOMP_SPINCOUNT = "1" }')
+    assert launch_of(stage, tmp_path).env["GOMP_SPINCOUNT"] == "1"
 
 
 def test_it_listens_on_a_port_too(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def test_its_whole_tree_goes_when_its_api_process_is_killed(vllm: Served) -> Non
         return bool(ready) and replica not in ready
 
     until(replaced, "a new replica", START_TIMEOUT_S)
-    doors = {s.status.pid for s in [vllm.survey().door] if s is not None}
+    door = vllm.survey().door
+    doors = {door.pid} if door else set()
     left = {pid for pid in tree & set(vllm.pids()) if pid not in doors}
     assert not left, f"left of the killed tree: {left}"

@@ -36,7 +36,8 @@ impl Sockets {
             _reserved: reserved,
         };
         for spec::Listen { name, address } in listen {
-            let bound = bind_one(address, &mut sockets.files);
+            let bound = bind_one(address, &mut sockets.files)
+                .and_then(|fd| move_above(fd, first_free).map_err(|error| error.to_string()));
             sockets
                 .fds
                 .push(bound.map_err(|error| format!("listen {name}: {address}: {error}"))?);
@@ -76,6 +77,15 @@ fn reserve(end: i32) -> rustix::io::Result<Vec<OwnedFd>> {
         }
         reserved.push(fd);
     }
+}
+
+/// The reservation alone would do in a process of one thread; a descriptor that another thread
+/// closes in between must not give its number to a socket.
+fn move_above(fd: OwnedFd, first_free: i32) -> rustix::io::Result<OwnedFd> {
+    if fd.as_raw_fd() >= first_free {
+        return Ok(fd);
+    }
+    rustix::io::fcntl_dupfd_cloexec(&fd, first_free)
 }
 
 fn bind_one(address: &str, files: &mut Vec<PathBuf>) -> Result<OwnedFd, String> {
@@ -151,6 +161,13 @@ mod tests {
         assert_eq!(sockets.environment()[1].1, "public:public");
         drop(sockets);
         assert!(!dir.path().join("a.sock").exists());
+    }
+
+    #[test]
+    fn a_socket_that_got_a_low_number_is_moved() {
+        let low = OwnedFd::from(std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let above = low.as_raw_fd() + 50;
+        assert!(move_above(low, above).unwrap().as_raw_fd() >= above);
     }
 
     #[test]

@@ -100,10 +100,11 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """Targets in seconds; None is no target."""
+    """Targets in seconds; None is no target. `pace_s`: no two frames further apart."""
 
     ttft_p95_s: float | None = None
     itl_p95_s: float | None = None
+    pace_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

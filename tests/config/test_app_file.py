@@ -128,7 +128,7 @@ stage = "bb"
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("calls = []", "unknown key 'calls'"),
+        ("calls = []", "not a key of engine 'command'; only of python"),
         ("colocate = true", "unknown key 'colocate'"),
         ('weights = "s3://x"', "unknown key 'weights'"),
         ('max_concurrency = "measured"', "no instrument that measures one"),

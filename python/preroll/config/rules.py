@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from preroll.config.calls import call_problems
 from preroll.config.problems import KeyPath, Problem
 from preroll.config.schema import App, Serve, Stage
 
 NOT_BUILT = {
-    "calls": "stages that call stages are not part of this version",
     "colocate": "sharing a process is not part of this version",
     "weights": "placing weights is not part of this version; give 'model', fetched by the engine",
 }
@@ -22,6 +22,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "vllm": ("model",),
     "sglang": ("model",),
     "trtllm": ("model",),
+    "python": ("class",),
     "asgi": ("app",),
     "command": ("command",),
     "url": ("url",),
@@ -29,6 +30,11 @@ NEEDS: dict[str, tuple[str, ...]] = {
 ONLY: dict[str, tuple[str, ...]] = {
     "command": ("command",),
     "app": ("asgi",),
+    "class": ("python",),
+    "options": ("python",),
+    "imports": ("python",),
+    "python": ("python",),
+    "calls": ("python",),
     "url": ("url",),
     "port": ("command",),
     "api_key": ("url", "vllm"),
@@ -81,6 +87,7 @@ def problems_in(app: App, raw: Mapping[str, Any]) -> list[Problem]:
         problems += [replace(p, where=(*prefix, *p.where)) for p in _stage(stage, app, raw[name])]
     problems += _routes(app, raw)
     problems += _models(app)
+    problems += call_problems(app, raw)
     return problems
 
 
@@ -121,7 +128,9 @@ def _stage(stage: Stage, app: App, raw: Mapping[str, Any]) -> Iterator[Problem]:
     if not _misses_needs(stage) and set(raw) <= _given(stage):
         from preroll.engines.base import get_engine
 
-        yield from get_engine(stage.engine).check(stage)
+        engine = get_engine(stage.engine)
+        yield from engine.check(stage)
+        yield from engine.check_files(stage, app.directory)
 
 
 def _given(stage: Stage) -> set[str]:

@@ -23,9 +23,10 @@ from preroll.config import values
 from preroll.config.units import parse_duration, parse_size
 from preroll.core import Resources, ScaleParameters, Slo
 
-EngineName = Literal["llama.cpp", "vllm", "sglang", "trtllm", "asgi", "command", "url"]
+EngineName = Literal["llama.cpp", "vllm", "sglang", "trtllm", "python", "asgi", "command", "url"]
 
 Duration = Annotated[float, BeforeValidator(parse_duration)]
+Interval = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 Size = Annotated[int, BeforeValidator(parse_size)]
 Secret = Annotated[str, AfterValidator(values.secret_reference)]
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -51,6 +52,7 @@ class Queue(Table):
 class SloTable(Table):
     ttft_p95_s: Duration | None = Field(None, alias="ttft_p95")
     itl_p95_s: Duration | None = Field(None, alias="itl_p95")
+    pace_s: Interval | None = Field(None, alias="pace")
 
 
 class Scale(Table):
@@ -90,6 +92,15 @@ class Stage(Table):
     env: dict[Text, str | SecretValue] = Field(default_factory=dict)
     command: Words = ()
     app: Annotated[str, AfterValidator(values.asgi_target)] | None = None
+    stage_class: Annotated[str, AfterValidator(values.class_target)] | None = Field(
+        None, alias="class"
+    )
+    options: Annotated[dict[Text, Any], AfterValidator(values.json_table)] = Field(
+        default_factory=dict
+    )
+    imports: Annotated[Strings, AfterValidator(values.module_names)] = ()
+    python: Text | None = None
+    calls: Strings = ()
     url: Annotated[str, AfterValidator(values.server_url)] | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     api_key: Secret | None = None
@@ -103,6 +114,7 @@ class Stage(Table):
     max_sessions: Annotated[int, Field(ge=0, le=1_000_000)] = 256
     kv_tokens: Annotated[int, Field(ge=1)] | None = None
     queue: Queue = Field(default_factory=lambda: Queue.model_validate({}))
+    frame_s: Interval | None = Field(None, alias="frame")
     slo_table: SloTable = Field(default_factory=lambda: SloTable.model_validate({}), alias="slo")
     replicas: Annotated[int, Field(ge=0, le=10_000)] | None = None
     scale: Scale | None = None
@@ -124,7 +136,8 @@ class Stage(Table):
 
     @property
     def slo(self) -> Slo:
-        return Slo(ttft_p95_s=self.slo_table.ttft_p95_s, itl_p95_s=self.slo_table.itl_p95_s)
+        table = self.slo_table
+        return Slo(ttft_p95_s=table.ttft_p95_s, itl_p95_s=table.itl_p95_s, pace_s=table.pace_s)
 
     @property
     def scaling(self) -> ScaleParameters:
@@ -147,6 +160,7 @@ class Route(Table):
     path: HttpPath
     stage: Text
     timeout_s: Duration | None = Field(None, alias="timeout")
+    frame_s: Interval | None = Field(None, alias="frame")
     strip_prefix: bool = False
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
 

@@ -3,6 +3,7 @@ is allowed. They run inside the types of `schema`."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from urllib.parse import urlsplit
@@ -11,6 +12,7 @@ from preroll.config.units import DURATION_ALLOWED, parse_duration
 
 SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+", re.DOTALL)
 ASGI = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 STAGE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
@@ -58,6 +60,28 @@ def tuples(value: object) -> object:
 def asgi_target(value: str) -> str:
     if not ASGI.fullmatch(value):
         raise ValueError('allowed: "module:attribute", such as "myapp.main:app"')
+    return value
+
+
+def class_target(value: str) -> str:
+    if not ASGI.fullmatch(value):
+        raise ValueError('allowed: "module:Class", such as "app:Codec"')
+    return value
+
+
+def module_names(value: tuple[str, ...]) -> tuple[str, ...]:
+    for name in value:
+        if not MODULE.fullmatch(name):
+            raise ValueError(f"{name!r} is no module; allowed: names as in an import")
+    return value
+
+
+def json_table(value: dict[str, object]) -> dict[str, object]:
+    """A table that can be passed on as JSON: TOML also has dates, infinities and NaN."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{error}; allowed: text, numbers, booleans, arrays, tables") from None
     return value
 
 

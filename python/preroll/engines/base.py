@@ -112,6 +112,10 @@ class Engine(ABC):
         Paths in the problems are relative to the stage's table.
         """
 
+    def check_files(self, stage: Stage, directory: Path) -> list[Problem]:
+        """As `check`, for what only the stage's own files below `directory` tell."""
+        return []
+
     @abstractmethod
     def launch(self, stage: Stage, directory: Path, address: str) -> Launch:
         """The command of one replica that listens at `address` (of the kind `listens` says).
@@ -153,6 +157,7 @@ ENGINES: dict[str, str] = {
     "vllm": "preroll.engines.vllm:Vllm",
     "sglang": "preroll.engines.sglang:Sglang",
     "trtllm": "preroll.engines.trtllm:Trtllm",
+    "python": "preroll.engines.python:Python",
     "asgi": "preroll.engines.asgi:Asgi",
     "command": "preroll.engines.command:Command",
     "url": "preroll.engines.url:Url",

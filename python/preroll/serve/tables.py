@@ -50,6 +50,7 @@ def tables(
             "stage": route.stage,
             "timeout_ms": _ms(route.timeout_s),
             "strip_prefix": route.strip_prefix,
+            "frame_us": _us(route.frame_s),
             "priority": route.priority,
         }
         for route in app.routes
@@ -84,7 +85,12 @@ def _stage(
         "start": start and {"expected_ms": start.expected_ms, "started_ns": start.started_ns},
         "start_hold_ms": _ms(stage.queue.start_hold_s),
         "stream_idle_timeout_ms": _ms(stage.stream_idle_timeout_s),
-        "slo": {"ttft_ms": _ms(stage.slo.ttft_p95_s), "itl_ms": _ms(stage.slo.itl_p95_s)},
+        "slo": {
+            "ttft_ms": _ms(stage.slo.ttft_p95_s),
+            "itl_ms": _ms(stage.slo.itl_p95_s),
+            "pace_us": _us(stage.slo.pace_s),
+        },
+        "frame_us": _us(stage.frame_s),
         "kv_tokens": stage.kv_tokens,
         "replicas": [_replica(endpoint) for endpoint in endpoints],
     }
@@ -105,3 +111,7 @@ def _replica(endpoint: Endpoint) -> dict[str, Any]:
 
 def _ms(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1000)
+
+
+def _us(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1e6)

@@ -46,7 +46,9 @@ pub async fn accept(
             }
         };
         let limit = door.routing().tables.limits.connections;
-        let is_full = !origin.is_admin() && door.num_connections() >= limit;
+        // A stage's call is for a request that has a place already: refused for want of one, the
+        // pipeline would wait for itself.
+        let is_full = origin == Origin::Public && door.num_connections() >= limit;
         let (seat, door, tls) = (door.seat(), door.clone(), tls.clone());
         // A panic ends this task alone; what it held is given back as it unwinds.
         tokio::task::spawn_local(async move {

@@ -16,9 +16,13 @@ use crate::log::Line;
 use crate::metrics::Phase;
 use crate::pool::Backend;
 use crate::proxy::Stop;
-use crate::queue::{Fault, Outcome, Permit};
+use crate::queue::{Fault, Move, Outcome, Permit, SessionPermit};
 use crate::routes::StageHandle;
-use crate::sse::{Scanner, StreamReport};
+use crate::sse::{Scanner, StreamReport, Usage};
+use crate::tail::{self, Tail};
+
+const EVENT_STREAM: &[u8] = b"text/event-stream";
+const JSON: &[u8] = b"application/json";
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,11 +92,21 @@ pub struct Account {
     waited_ns: u64,
     attempts: u32,
     status: u16,
-    scanner: Option<Scanner>,
+    watch: Watch,
     report: Option<StreamReport>,
     first_byte_ns: Option<u64>,
     bytes_out: u64,
+    usage: Option<Usage>,
+    /// It opened a session, which holds no slot.
+    is_session: bool,
     ending: Option<Ending>,
+}
+
+/// What is looked for in the bytes of an answer.
+enum Watch {
+    Nothing,
+    Events(Box<Scanner>),
+    Json(Tail),
 }
 
 impl Account {
@@ -116,10 +130,12 @@ impl Account {
             waited_ns: 0,
             attempts: 0,
             status: 0,
-            scanner: None,
+            watch: Watch::Nothing,
             report: None,
             first_byte_ns: None,
             bytes_out: 0,
+            usage: None,
+            is_session: false,
             ending: None,
         })
     }
@@ -139,12 +155,23 @@ impl Account {
         self.handle
             .metrics
             .admitted(permit.waited_ns(), permit.expected_wait_ns());
+        self.moved(permit.session_move());
         self.permit = Some(permit);
     }
 
     /// A session was opened, which holds no slot.
-    pub fn connected(&mut self, backend: &Backend) {
+    pub fn connected(&mut self, session: &SessionPermit, backend: &Backend) {
+        self.is_session = true;
+        self.attempts = 1;
+        self.life.connected(&backend.name);
         self.replica = Some(backend.name.clone());
+        self.moved(session.session_move());
+    }
+
+    fn moved(&self, session_move: Option<Move>) {
+        if let Some(session_move) = session_move {
+            self.handle.metrics.session_moved(session_move);
+        }
     }
 
     /// Gives the slot up to be asked for again.
@@ -153,7 +180,7 @@ impl Account {
     }
 
     /// The replica's head came.
-    pub fn answered(&mut self, status: StatusCode, is_event_stream: bool) {
+    pub fn answered(&mut self, status: StatusCode, content_type: Option<&[u8]>) {
         let now = now_ns();
         self.status = status.as_u16();
         if let Some(permit) = &mut self.permit {
@@ -161,16 +188,27 @@ impl Account {
         }
         self.first_byte_ns = Some(now);
         self.life.first_byte(now);
-        if is_event_stream {
-            self.scanner = Some(Scanner::new(self.handle.stall_ns));
+        let is_of = |kind: &[u8]| content_type.is_some_and(|given| given.starts_with(kind));
+        if is_of(EVENT_STREAM) {
+            self.watch = Watch::Events(Box::new(Scanner::new(self.handle.stall_ns)));
+        } else if is_of(JSON) && status.is_success() {
+            self.watch = Watch::Json(Tail::default());
         }
     }
 
-    /// Bytes of the answer passed.
-    pub fn passed(&mut self, data: &Bytes, now: u64) {
+    /// Bytes of the answer passed; `is_last`: it is whole with them.
+    pub fn passed(&mut self, data: &Bytes, now: u64, is_last: bool) {
+        let is_first = self.bytes_out == 0;
         self.bytes_out += data.len() as u64;
-        let Some(scanner) = &mut self.scanner else {
-            return;
+        let scanner = match &mut self.watch {
+            Watch::Nothing => return,
+            Watch::Json(_) if is_first && is_last => {
+                self.usage = tail::usage_in(data);
+                self.watch = Watch::Nothing;
+                return;
+            }
+            Watch::Json(tail) => return tail.passed(data),
+            Watch::Events(scanner) => scanner,
         };
         let had_content = scanner.has_content();
         let gap = scanner.chunk(data, now);
@@ -184,7 +222,9 @@ impl Account {
 
     /// What a broken event stream is ended with: the end of a partial event, then an error event.
     pub fn last_words(&self, message: &str) -> Option<Bytes> {
-        let scanner = self.scanner.as_ref()?;
+        let Watch::Events(scanner) = &self.watch else {
+            return None;
+        };
         let error = json!({"error": {"message": message, "type": "upstream_error", "code": 502,
             "param": null, "request_id": self.request_id.as_str()}});
         Some(Bytes::from(scanner.last_words(&error.to_string())))
@@ -217,7 +257,16 @@ impl Account {
         if let Some(permit) = self.permit.take() {
             permit.finish(ending.outcome(), now_ns());
         }
-        self.report = self.scanner.take().map(Scanner::finish);
+        match std::mem::replace(&mut self.watch, Watch::Nothing) {
+            Watch::Nothing => {}
+            Watch::Events(scanner) => {
+                let report = scanner.finish();
+                self.usage = report.usage;
+                self.report = Some(report);
+            }
+            Watch::Json(tail) if ending == Ending::Complete => self.usage = tail.usage(),
+            Watch::Json(_) => {}
+        }
     }
 
     /// What the metrics learn, once.
@@ -232,13 +281,16 @@ impl Account {
                 },
             );
         }
-        if ending != Ending::Refused {
-            let duration_ns = now.saturating_sub(self.arrived_ns);
+        let duration_ns = now.saturating_sub(self.arrived_ns);
+        if self.is_session {
+            metrics.session_ended(ending.kind(), duration_ns);
+        } else if ending != Ending::Refused {
             metrics.finished(ending.kind(), duration_ns, self.attempts);
         }
-        let Some(report) = &self.report else { return };
-        metrics.stalled(report.stalls);
-        if let Some(usage) = &report.usage {
+        if let Some(report) = &self.report {
+            metrics.stalled(report.stalls);
+        }
+        if let Some(usage) = &self.usage {
             metrics.tokens(usage);
         }
     }
@@ -258,7 +310,7 @@ impl Drop for Account {
         let ms = |ns: u64| ns as f64 / 1e6;
         let report = self.report.as_ref();
         let first_content = report.and_then(|r| r.first_content_ns);
-        let usage = report.and_then(|r| r.usage.as_ref());
+        let usage = self.usage.as_ref();
         log.write(&Line {
             request_id: self.request_id.as_str(),
             method: self.method.as_str(),
@@ -277,7 +329,10 @@ impl Drop for Account {
             bytes_out: self.bytes_out,
             gap_max_ms: report.map(|r| ms(r.gap_max_ns)),
             stalls: report.map(|r| r.stalls),
+            prompt_tokens: usage.map(|u| u.prompt_tokens),
+            cached_tokens: usage.map(|u| u.cached_tokens),
             completion_tokens: usage.map(|u| u.completion_tokens),
+            session: self.life.session(),
         });
     }
 }

@@ -1,14 +1,19 @@
 //! What a request's head says about its place in the queue.
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+
 use http::{HeaderMap, HeaderName};
 
+use crate::auth;
+
 use crate::clock::now_ns;
-use crate::forward::PARENT;
+use crate::forward::{DEADLINE_MS, PARENT};
 use crate::io::link::Origin;
 use crate::queue::Ask;
 
 const PRIORITY: HeaderName = HeaderName::from_static("x-preroll-priority");
-const DEADLINE_MS: HeaderName = HeaderName::from_static("x-preroll-deadline-ms");
+const SESSION: HeaderName = HeaderName::from_static("x-preroll-session");
 /// The OpenAI SDK's and the common one; seconds to the first byte.
 static TIMEOUTS_S: [HeaderName; 2] = [
     HeaderName::from_static("x-stainless-timeout"),
@@ -19,6 +24,20 @@ const LONGEST_S: f64 = 86_400.0;
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+/// Keys of the hash of session names: a stranger cannot make two names meet.
+static SESSION_KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// The conversation that a request says it belongs to; a name that is too long or could break a log
+/// line is none.
+pub fn session(headers: &HeaderMap) -> Option<&str> {
+    auth::request_id(headers.get(&SESSION)?.as_bytes())
+}
+
+/// What the queue knows a session by.
+pub fn session_key(name: &str) -> u64 {
+    SESSION_KEYS.hash_one(name)
 }
 
 /// The wish for a slot, from the head alone. `route_timeout_ms` bounds the whole where the client
@@ -32,7 +51,10 @@ pub fn ask(
 ) -> Ask {
     let now = now_ns();
     let after_ms = |ms: u64| now.saturating_add(ms.saturating_mul(1_000_000));
-    let parent = text(headers, &PARENT).filter(|_| origin == Origin::Internal);
+    let parent = match origin {
+        Origin::Internal => text(headers, &PARENT),
+        _ => None,
+    };
     // Only a parent that holds a slot now is one; a session holds none.
     let parent = parent.and_then(parent_priority);
     let given = text(headers, &PRIORITY).and_then(|value| value.parse().ok());
@@ -48,6 +70,7 @@ pub fn ask(
         priority: parent.or(given).unwrap_or(route_priority),
         holds_parent: parent.is_some(),
         tokens: 0,
+        session: session(headers).map(session_key),
         first_byte_deadline_ns: timeout_s.map(|s| now + (s * 1e9) as u64),
         deadline_ns: deadline_ms.or(route_timeout_ms).map(after_ms),
     }
@@ -100,6 +123,16 @@ mod tests {
         assert_eq!((public.holds_parent, public.priority), (false, 1));
         let stranger = ask_of(&[("x-preroll-parent", "q")], Origin::Internal);
         assert_eq!((stranger.holds_parent, stranger.priority), (false, 1));
+    }
+
+    #[test]
+    fn a_session_is_known_by_its_name_and_a_name_that_is_none_is_ignored() {
+        let of = |name| ask_of(&[("x-preroll-session", name)], Origin::Public).session;
+        assert_eq!(of("chat-1"), of("chat-1"));
+        assert!(of("chat-1").is_some() && of("chat-1") != of("chat-2"));
+        for name in ["", "a b", "a\"b", &"a".repeat(129)] {
+            assert_eq!(of(name), None, "{name:?}");
+        }
     }
 
     #[test]

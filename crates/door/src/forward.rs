@@ -24,6 +24,10 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 /// The one header that says whose slot a call holds; believed on the internal listener only.
 pub const PARENT: HeaderName = HeaderName::from_static("x-preroll-parent");
+/// The stage that a call is for; believed on the internal listener only.
+pub const STAGE: HeaderName = HeaderName::from_static("x-preroll-stage");
+/// What is left of the time in which the whole must be over.
+pub const DEADLINE_MS: HeaderName = HeaderName::from_static("x-preroll-deadline-ms");
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 

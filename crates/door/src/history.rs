@@ -3,7 +3,7 @@
 //! Bounded: a ring of ended requests, and those that live (bounded by connections). Who the
 //! neighbours were is worked out when asked, so that a request pays only for its own notes.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 
@@ -31,6 +31,7 @@ pub struct Life {
     stage: Rc<str>,
     times: Cell<Times>,
     replica: RefCell<Option<Rc<str>>>,
+    session: OnceCell<Box<str>>,
     attempts: Cell<u32>,
     priority: Cell<i32>,
     expected_wait_ns: Cell<u64>,
@@ -56,6 +57,8 @@ pub struct LifeView {
     pub first_byte_ms: Option<f64>,
     pub total_ms: f64,
     pub replica: Option<String>,
+    /// The conversation that it says it belongs to.
+    pub session: Option<String>,
     pub attempts: u32,
     pub priority: i32,
     pub status: Option<u16>,
@@ -95,6 +98,7 @@ impl History {
                 ..Times::default()
             }),
             replica: RefCell::default(),
+            session: OnceCell::new(),
             attempts: Cell::new(0),
             priority: Cell::new(0),
             expected_wait_ns: Cell::new(0),
@@ -191,6 +195,7 @@ impl Book {
             first_byte_ms: at(times.first_byte).map(ms),
             total_ms: ms(end),
             replica: life.replica.borrow().as_deref().map(str::to_owned),
+            session: life.session().map(str::to_owned),
             attempts: life.attempts.get(),
             priority: life.priority.get(),
             status: Some(life.status.get()).filter(|&status| status > 0),
@@ -219,6 +224,16 @@ impl Life {
         self.priority.set(priority);
     }
 
+    /// The conversation that it says it belongs to.
+    pub fn session(&self) -> Option<&str> {
+        self.session.get().map(|name| &**name)
+    }
+
+    /// It belongs to a conversation; a second name changes nothing.
+    pub fn set_session(&self, name: &str) {
+        self.session.get_or_init(|| name.into());
+    }
+
     /// It holds a slot now.
     pub fn is_admitted(&self) -> bool {
         let times = self.times.get();
@@ -242,6 +257,12 @@ impl Life {
         *self.replica.borrow_mut() = Some(replica.clone());
         self.attempts.set(attempt);
         self.note(|times| times.admitted = now_ns);
+    }
+
+    /// It opened a session on `replica`, which holds no slot.
+    pub fn connected(&self, replica: &Rc<str>) {
+        *self.replica.borrow_mut() = Some(replica.clone());
+        self.attempts.set(1);
     }
 
     /// The answer began.

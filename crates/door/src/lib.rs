@@ -31,6 +31,7 @@ mod service;
 mod session;
 pub mod sse;
 pub mod tables;
+pub mod tail;
 mod tls;
 pub mod wait;
 mod websocket;

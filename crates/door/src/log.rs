@@ -35,7 +35,11 @@ pub struct Line<'a> {
     pub bytes_out: u64,
     pub gap_max_ms: Option<f64>,
     pub stalls: Option<u64>,
+    pub prompt_tokens: Option<u64>,
+    pub cached_tokens: Option<u64>,
     pub completion_tokens: Option<u64>,
+    /// The conversation that it says it belongs to.
+    pub session: Option<&'a str>,
 }
 
 /// A line with its wall-clock time and what was lost before it.
@@ -159,7 +163,10 @@ mod tests {
             bytes_out: 3,
             gap_max_ms: None,
             stalls: None,
+            prompt_tokens: None,
+            cached_tokens: None,
             completion_tokens: None,
+            session: None,
         }
     }
 

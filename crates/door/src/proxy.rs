@@ -129,10 +129,15 @@ async fn run(
     if link.origin == Origin::Public {
         authenticate(&routing, &parts.headers)?;
     }
-    if let Some(response) = models(link, &routing, parts.uri.path()) {
-        return Ok(response);
-    }
-    let destination = destination(&routing, parts.uri.path());
+    let destination = match called(link, &routing, &parts.headers)? {
+        Some(destination) => destination,
+        None => {
+            if let Some(response) = models(link, &routing, parts.uri.path()) {
+                return Ok(response);
+            }
+            destination(&routing, parts.uri.path())
+        }
+    };
     check_length(&body, &routing)?;
     let (payload, facts) = take_body(door, &routing, &destination, &parts, body).await?;
     let handle = choose(&routing, &destination, &parts, &facts)?;
@@ -148,6 +153,9 @@ async fn run(
     }
     let account = Account::new(door, handle, &parts, request_id);
     account.life.set_priority(ask.priority);
+    if let Some(name) = facts::session(&parts.headers) {
+        account.life.set_session(name);
+    }
     let uri = forward::target(&parts.uri, destination.strip);
     parts.uri = uri.ok_or_else(|| bad_request("the request target is not valid"))?;
     if session::is_upgrade(&parts) {
@@ -198,6 +206,32 @@ fn destination<'a>(routing: &'a Routing, path: &str) -> Destination<'a> {
             priority: 0,
         },
     }
+}
+
+/// Where a stage's call goes: the stage that it names, whatever the path.
+fn called<'a>(
+    link: &Link,
+    routing: &'a Routing,
+    headers: &HeaderMap,
+) -> Result<Option<Destination<'a>>, Stop> {
+    if link.origin != Origin::Internal {
+        return Ok(None);
+    }
+    let Some(name) = headers.get(forward::STAGE) else {
+        return Ok(None);
+    };
+    let handle = name.to_str().ok().and_then(|name| routing.stages.get(name));
+    let Some(handle) = handle else {
+        let known: Vec<_> = routing.stages.keys().collect();
+        let message = format!("there is no stage {name:?}: one of {known:?}");
+        return Err(Stop::error(StatusCode::NOT_FOUND, "not_found", message));
+    };
+    Ok(Some(Destination {
+        handle: Some(handle),
+        strip: None,
+        timeout_ms: None,
+        priority: 0,
+    }))
 }
 
 /// A length that is known is checked before a byte of the body is read.
@@ -288,6 +322,7 @@ async fn hold(door: &Rc<Door>, routing: &Routing, body: Incoming) -> Result<Held
                 retry_after_ms: fastrand::u64(1000..2000),
                 waited_ns: 0,
                 detail: "the bodies held now fill limits.body_budget_bytes",
+                cause: None,
             }),
             Unread::Broken => Stop::Gone,
         })

@@ -144,10 +144,11 @@ impl Relay {
 
     fn pass(&mut self, frame: &Frame<Bytes>) {
         let now = now_ns();
+        let is_last = self.body.is_end_stream();
         if let Some(data) = frame.data_ref() {
-            self.account.passed(data, now);
+            self.account.passed(data, now, is_last);
         }
-        if self.body.is_end_stream() {
+        if is_last {
             self.complete();
         } else {
             self.bounds.arm(&self.link, now);

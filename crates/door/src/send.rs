@@ -29,7 +29,6 @@ use crate::wait::{RefusalKind, seconds};
 
 pub const REPLICA: HeaderName = HeaderName::from_static("x-preroll-replica");
 const QUEUE_MS: HeaderName = HeaderName::from_static("x-preroll-queue-ms");
-const EVENT_STREAM: &[u8] = b"text/event-stream";
 
 /// A request body: none, in memory, or still on its way.
 pub enum Payload {
@@ -63,6 +62,15 @@ impl Outgoing {
             body_limit,
             is_spent: false,
         })
+    }
+
+    /// What is left of the deadline, whoever set it: the time in the queue is gone.
+    fn tell_deadline(&mut self, bounds: &Bounds, now: u64) {
+        if bounds.end_ns != u64::MAX {
+            let left_ms = bounds.end_ns.saturating_sub(now) / 1_000_000;
+            let headers = &mut self.parts.headers;
+            headers.insert(forward::DEADLINE_MS, HeaderValue::from(left_ms));
+        }
     }
 
     /// The body with the model's name as the engine knows it.
@@ -222,6 +230,7 @@ pub fn prepare(headers: &mut HeaderMap, request_id: &RequestId) {
     headers.insert(forward::REQUEST_ID, request_id.value().clone());
     headers.insert(forward::TRACEPARENT, forward::traceparent(headers));
     headers.remove(forward::PARENT);
+    headers.remove(forward::STAGE);
 }
 
 /// One try: on an idle connection, and, if that turns out to be closed before a byte was taken, on
@@ -251,6 +260,7 @@ async fn exchange(
     backend: &Backend,
     outgoing: &mut Outgoing,
 ) -> Attempt {
+    outgoing.tell_deadline(bounds, now_ns());
     let request = outgoing.request(backend, link);
     let give_up = || {
         if link.is_body_over.get() {
@@ -355,10 +365,7 @@ fn answer(link: &Rc<Link>, mut account: Box<Account>, obtained: Obtained) -> Res
         headers.insert(reply::EXPECTED_WAIT, wait);
     }
     let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    account.answered(
-        parts.status,
-        content_type.is_some_and(|t| t.starts_with(EVENT_STREAM)),
-    );
+    account.answered(parts.status, content_type);
     bounds.arm(link, now_ns());
     let relay = Relay::new(upstream, body, backend, account, link.clone(), bounds);
     let mut response = Response::new(OutBody::relay(link, relay));

@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 
 use crate::account::{Account, Ending};
 use crate::clock::now_ns;
+use crate::facts;
 use crate::forward;
 use crate::io::body::SendBody;
 use crate::io::link::Link;
@@ -57,9 +58,12 @@ async fn connect(
     account: &mut Account,
     mut parts: Parts,
 ) -> Result<(SessionPermit, Rc<Backend>, Answered), Stop> {
-    let session = account.handle.stage.open_session(now_ns())?;
+    let session = account.handle.stage.open_session(
+        facts::session(&parts.headers).map(facts::session_key),
+        now_ns(),
+    )?;
     let backend = account.door.pool.backend(session.replica());
-    account.connected(&backend);
+    account.connected(&session, &backend);
     prepare(&mut parts.headers, &account.request_id);
     forward::to_replica(&mut parts.headers, &backend, false, true);
     bounds(account).arm(link, now_ns());
@@ -125,7 +129,7 @@ async fn switch(
     upstream: Upstream,
     mut headers: HeaderMap,
 ) -> Response<OutBody> {
-    account.answered(StatusCode::SWITCHING_PROTOCOLS, false);
+    account.answered(StatusCode::SWITCHING_PROTOCOLS, None);
     let (sock, first) = upstream.into_raw().await;
     let tunnel = Tunnel {
         door: account.door.clone(),
@@ -156,7 +160,7 @@ fn decline(
 ) -> Response<OutBody> {
     session.finish(Outcome::Completed, now_ns());
     let (parts, body) = response.into_parts();
-    account.answered(parts.status, false);
+    account.answered(parts.status, None);
     let bounds = bounds(&account);
     let relay = Relay::new(upstream, body, backend, account, link.clone(), bounds);
     let mut answer = Response::new(OutBody::relay(link, relay));

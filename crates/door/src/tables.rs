@@ -78,6 +78,9 @@ pub struct StageTable {
     pub kv_tokens: Option<u64>,
     #[serde(default)]
     pub replicas: Vec<ReplicaTable>,
+    /// Why nothing serves, where control knows: the last words of replicas that fail to start.
+    #[serde(default)]
+    pub cause: Option<Box<str>>,
 }
 
 /// What a start of one more replica is expected to take.

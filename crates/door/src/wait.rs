@@ -46,6 +46,8 @@ pub struct Refusal {
     pub waited_ns: u64,
     /// Which bound was hit, in words.
     pub detail: &'static str,
+    /// Why nothing serves, where control has said so.
+    pub cause: Option<Box<str>>,
 }
 
 impl Refusal {
@@ -82,6 +84,12 @@ impl Refusal {
     pub fn message(&self) -> String {
         let detail = self.detail;
         let after = self.retry_after_s();
+        let cause = self.cause.as_deref().unwrap_or_default();
+        let cause = if cause.is_empty() {
+            String::new()
+        } else {
+            format!(": {cause}")
+        };
         match (self.kind, self.expected_wait_s()) {
             (RefusalKind::Deadline, _) => {
                 format!(
@@ -89,8 +97,10 @@ impl Refusal {
                     seconds(self.waited_ns)
                 )
             }
-            (_, Some(wait)) => format!("{detail}; expected wait {wait} s; retry after {after} s"),
-            (_, None) => format!("{detail}; retry after {after} s"),
+            (_, Some(wait)) => {
+                format!("{detail}{cause}; expected wait {wait} s; retry after {after} s")
+            }
+            (_, None) => format!("{detail}{cause}; retry after {after} s"),
         }
     }
 }

@@ -41,6 +41,8 @@ const LATENCY_S: [f64; 18] = [
 const GAP_S: [f64; 14] = [
     0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0,
 ];
+/// From a dropped call to a day of listening.
+const SESSION_S: [f64; 8] = [1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14_400.0, 86_400.0];
 const ATTEMPTS: [f64; 3] = [1.0, 2.0, 3.0];
 
 pub(super) type HistogramFamily = Family<StageLabels, Histogram, fn() -> Histogram>;
@@ -53,6 +55,10 @@ fn latency() -> Histogram {
 
 fn gap() -> Histogram {
     Histogram::new(GAP_S)
+}
+
+fn session() -> Histogram {
+    Histogram::new(SESSION_S)
 }
 
 fn attempts() -> Histogram {
@@ -69,6 +75,10 @@ pub(super) struct Families {
     pub in_flight: GaugeFamily,
     pub slots: GaugeFamily,
     pub sessions: GaugeFamily,
+    pub session_duration: HistogramFamily,
+    pub session_ends: Family<StageKindLabels, Counter>,
+    pub session_moves: Family<StageKindLabels, Counter>,
+    pub cached_tokens: Family<StageLabels, Counter>,
     pub expected_wait: Family<StageLabels, SecondsGauge>,
     pub expected_wait_bias: Family<StageLabels, SecondsGauge>,
     pub wait: HistogramFamily,
@@ -95,6 +105,10 @@ impl Families {
             in_flight: Family::default(),
             slots: Family::default(),
             sessions: Family::default(),
+            session_duration: histograms(session),
+            session_ends: Family::default(),
+            session_moves: Family::default(),
+            cached_tokens: Family::default(),
             expected_wait: Family::default(),
             expected_wait_bias: Family::default(),
             wait: histograms(latency),
@@ -202,6 +216,11 @@ impl Families {
                 "From arrival to the end",
                 &self.e2e,
             ),
+            (
+                "preroll_session_duration",
+                "WebSocket sessions, from arrival to the end",
+                &self.session_duration,
+            ),
         ];
         for (name, help, family) in times {
             registry.register_with_unit(name, help, Unit::Seconds, family.clone());
@@ -227,6 +246,16 @@ impl Families {
                 "Ended requests by outcome",
                 &self.requests,
             ),
+            (
+                "preroll_session_ends",
+                "Ended WebSocket sessions by outcome",
+                &self.session_ends,
+            ),
+            (
+                "preroll_session_moves",
+                "Requests that name a session: new, kept on its replica, moved",
+                &self.session_moves,
+            ),
         ];
         for (name, help, family) in kinds {
             registry.register(name, help, family.clone());
@@ -246,6 +275,11 @@ impl Families {
                 "preroll_completion_tokens",
                 "As the servers report them",
                 &self.completion_tokens,
+            ),
+            (
+                "preroll_cached_prompt_tokens",
+                "Prompt tokens from a prefix cache, as the servers report them",
+                &self.cached_tokens,
             ),
         ];
         for (name, help, family) in counts {
@@ -305,10 +339,16 @@ impl Families {
             &self.gap,
             &self.e2e,
             &self.attempts,
+            &self.session_duration,
         ] {
             family.remove(labels);
         }
-        for family in [&self.stalls, &self.prompt_tokens, &self.completion_tokens] {
+        for family in [
+            &self.stalls,
+            &self.prompt_tokens,
+            &self.completion_tokens,
+            &self.cached_tokens,
+        ] {
             family.remove(labels);
         }
         for family in [&self.expected_wait, &self.expected_wait_bias] {

@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::families::{Families, ReplicaLabels, SecondsGauge, StageKindLabels, StageLabels};
-use crate::queue::StageSnapshot;
+use crate::queue::{Move, StageSnapshot};
 use crate::sse::Usage;
 use crate::wait::RefusalKind;
 
@@ -38,6 +38,9 @@ const OUTCOMES: [&str; 7] = [
     "other",
 ];
 
+/// In the order of [`Move`].
+const MOVES: [&str; 3] = ["new", "kept", "moved"];
+
 /// What is recorded of one stage.
 pub struct StageMetrics {
     labels: StageLabels,
@@ -45,6 +48,10 @@ pub struct StageMetrics {
     in_flight: Gauge,
     slots: Gauge,
     sessions: Gauge,
+    session_duration: Histogram,
+    session_ends: [Counter; OUTCOMES.len()],
+    session_moves: [Counter; MOVES.len()],
+    cached_tokens: Counter,
     expected_wait: SecondsGauge,
     expected_wait_bias: SecondsGauge,
     wait: Histogram,
@@ -61,6 +68,11 @@ pub struct StageMetrics {
     requests: [Counter; OUTCOMES.len()],
     replicas: [Family<ReplicaLabels, Gauge>; 3],
     known_replicas: RefCell<Vec<String>>,
+}
+
+fn outcome_at(outcome: &str) -> usize {
+    let at = OUTCOMES.iter().position(|known| *known == outcome);
+    at.unwrap_or(OUTCOMES.len() - 1)
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -84,6 +96,10 @@ impl Families {
             in_flight: self.in_flight.get_or_create_owned(&labels),
             slots: self.slots.get_or_create_owned(&labels),
             sessions: self.sessions.get_or_create_owned(&labels),
+            session_duration: self.session_duration.get_or_create_owned(&labels),
+            session_ends: OUTCOMES.map(|kind| counter(&self.session_ends, kind)),
+            session_moves: MOVES.map(|kind| counter(&self.session_moves, kind)),
+            cached_tokens: self.cached_tokens.get_or_create_owned(&labels),
             expected_wait: self.expected_wait.get_or_create_owned(&labels),
             expected_wait_bias: self.expected_wait_bias.get_or_create_owned(&labels),
             wait: self.wait.get_or_create_owned(&labels),
@@ -124,11 +140,13 @@ impl StageMetrics {
     ) -> [(
         &'a Family<StageKindLabels, Counter>,
         &'static [&'static str],
-    ); 3] {
+    ); 5] {
         [
             (&families.refusals, &REFUSALS),
             (&families.cancels, &PHASES),
             (&families.requests, &OUTCOMES),
+            (&families.session_ends, &OUTCOMES),
+            (&families.session_moves, &MOVES),
         ]
     }
 
@@ -159,15 +177,26 @@ impl StageMetrics {
     /// A request ended. `outcome` is one of `complete`, `error_status`, `rejected`, `client_gone`,
     /// `deadline`, `failed`; another word counts as `other`.
     pub fn finished(&self, outcome: &str, duration_ns: u64, attempts: u32) {
-        let at = OUTCOMES.iter().position(|known| *known == outcome);
-        self.requests[at.unwrap_or(OUTCOMES.len() - 1)].inc();
+        self.requests[outcome_at(outcome)].inc();
         self.e2e.observe(seconds(duration_ns));
         self.attempts.observe(f64::from(attempts));
+    }
+
+    /// A WebSocket session ended; the outcomes are those of requests.
+    pub fn session_ended(&self, outcome: &str, duration_ns: u64) {
+        self.session_ends[outcome_at(outcome)].inc();
+        self.session_duration.observe(seconds(duration_ns));
+    }
+
+    /// A request named a session.
+    pub fn session_moved(&self, session_move: Move) {
+        self.session_moves[session_move as usize].inc();
     }
 
     pub fn tokens(&self, usage: &Usage) {
         self.prompt_tokens.inc_by(usage.prompt_tokens);
         self.completion_tokens.inc_by(usage.completion_tokens);
+        self.cached_tokens.inc_by(usage.cached_tokens);
     }
 
     pub fn cancelled(&self, phase: Phase) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::queue::{ReplicaSnapshot, StageSnapshot};
+use crate::queue::{Move, ReplicaSnapshot, StageSnapshot};
 use crate::sse::Usage;
 use crate::wait::RefusalKind;
 
@@ -19,6 +19,8 @@ fn snapshot() -> StageSnapshot {
         queued: 5,
         in_flight: 2,
         sessions: 1,
+        sessions_opened_total: 1,
+        sessions_refused_total: 0,
         slots: 4,
         oldest_wait_ms: 0,
         arrivals_total: 0,
@@ -49,9 +51,11 @@ fn record(metrics: &Metrics) {
     stage.tokens(&Usage {
         prompt_tokens: 7,
         completion_tokens: 9,
-        cached_tokens: 0,
+        cached_tokens: 3,
     });
     stage.cancelled(Phase::Prefill);
+    stage.session_moved(Move::Moved);
+    stage.session_ended("complete", 1_000_000_000);
     metrics.http_refused("unauthorized");
 }
 
@@ -75,6 +79,8 @@ fn every_series_is_there_with_its_value() {
         format!("preroll_request_attempts_sum{labels} 3.0"),
         format!("preroll_stalls_total{labels} 1"),
         format!("preroll_completion_tokens_total{labels} 9"),
+        format!("preroll_cached_prompt_tokens_total{labels} 3"),
+        format!("preroll_session_duration_seconds_count{labels} 1"),
         format!("vllm:num_requests_running{labels} 2"),
         format!("vllm:num_requests_waiting{labels} 5"),
         format!("vllm:time_to_first_token_seconds_sum{labels} 0.1"),
@@ -88,6 +94,8 @@ fn every_series_is_there_with_its_value() {
         "preroll_requests_total{stage=\"chat\",kind=\"other\"} 1".to_owned(),
         "preroll_upstream_connections{stage=\"chat\",replica=\"chat-1\"} 3".to_owned(),
         "preroll_replica_ejected{stage=\"chat\",replica=\"chat-1\"} 1".to_owned(),
+        "preroll_session_ends_total{stage=\"chat\",kind=\"complete\"} 1".to_owned(),
+        "preroll_session_moves_total{stage=\"chat\",kind=\"moved\"} 1".to_owned(),
         "preroll_http_refusals_total{kind=\"unauthorized\"} 1".to_owned(),
         "preroll_door_connections 0".to_owned(),
     ] {

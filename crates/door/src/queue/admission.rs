@@ -5,7 +5,7 @@ use std::mem::discriminant;
 use std::rc::Rc;
 
 use super::line::{Class, Entry};
-use super::permit::Permit;
+use super::permit::{Admission, Permit};
 use super::state::{Inner, MS, Servable, State};
 use super::{Ask, Replica};
 use crate::wait::{Refusal, RefusalKind};
@@ -135,7 +135,13 @@ impl State {
 
     fn grant(&mut self, inner: &Rc<Inner>, entry: &Rc<Entry>, replica: Rc<Replica>) {
         let is_probe = self.occupy(&replica, entry.ask.tokens);
-        let permit = Permit::new(inner.clone(), replica, entry, is_probe, self.now_ns);
+        let session_move = self.fleet.settle(entry.ask.session, &replica);
+        let admission = Admission {
+            is_probe,
+            session_move,
+            now_ns: self.now_ns,
+        };
+        let permit = Permit::new(inner.clone(), replica, entry, admission);
         let waited_ns = self.now_ns - entry.arrived_ns;
         if entry.attempt == 1 {
             self.estimator.predicted(entry.expected_ns, waited_ns);

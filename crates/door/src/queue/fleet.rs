@@ -2,8 +2,13 @@
 
 use std::rc::Rc;
 
-use super::{Ask, Replica, Score};
+use super::homes::{Homes, Move};
+use super::{Ask, Cost, Replica, Score};
 use crate::tables::ReplicaTable;
+
+/// What a session's context is taken to cost where it has to be computed anew, as a share of the
+/// mean service time: a home is left only for a replica whose wait is that much shorter.
+const CONTEXT_SHARE: f64 = 0.5;
 
 /// The replicas in the tables; those that left live on in their permits.
 pub(super) struct Fleet {
@@ -12,6 +17,7 @@ pub(super) struct Fleet {
     open: Vec<Rc<Replica>>,
     /// Some may be ejected: look at all.
     has_ejected: bool,
+    homes: Homes,
     score: Box<dyn Score>,
     rng: fastrand::Rng,
 }
@@ -23,6 +29,7 @@ impl Fleet {
             all: Vec::new(),
             open: Vec::new(),
             has_ejected: false,
+            homes: Homes::default(),
             score,
             rng,
         }
@@ -74,7 +81,8 @@ impl Fleet {
         }
     }
 
-    /// The better of two drawn at random that have room; where neither has, the first found.
+    /// The better of two drawn at random that have room; where neither has, the first found. The
+    /// replica that served the session last is looked at too.
     pub(super) fn pick(
         &mut self,
         ask: &Ask,
@@ -88,7 +96,8 @@ impl Fleet {
         let first = self.rng.usize(..count);
         let second = (first + self.rng.usize(..count.max(2) - 1) + 1) % count;
         let fits = |at: &usize| self.open[*at].has_room(ask.tokens, budget);
-        let cost = |at: usize| self.score.cost(&self.open[at], ask, service_ns).total_ns();
+        let home = ask.session.and_then(|session| self.homes.find(session));
+        let cost = |at: usize| self.cost(&self.open[at], ask, home, service_ns).total_ns();
         let at = match (fits(&first), fits(&second)) {
             (true, true) if cost(second) < cost(first) => second,
             (true, _) => first,
@@ -96,22 +105,35 @@ impl Fleet {
             // Few have room for much: look at all of them, from a random one on.
             (false, false) => (0..count).map(|step| (first + step) % count).find(fits)?,
         };
+        let is_home = |at: &usize| Some(self.open[*at].key()) == home;
+        let home_at = home.and_then(|_| (0..count).find(is_home)).filter(fits);
+        let at = home_at.filter(|&home| cost(home) <= cost(at)).unwrap_or(at);
         Some(self.open[at].clone())
     }
 
-    /// The serving replica with the fewest sessions per slot.
-    pub(super) fn pick_for_session(&self) -> Option<Rc<Replica>> {
-        let load = |replica: &&Rc<Replica>| {
-            (
-                replica.sessions.get() * 1000 / replica.slots(),
-                replica.in_flight.get(),
-            )
-        };
-        self.all
-            .iter()
-            .filter(|replica| replica.is_serving())
-            .min_by_key(load)
-            .cloned()
+    fn cost(&self, replica: &Replica, ask: &Ask, home: Option<u64>, service_ns: f64) -> Cost {
+        let mut cost = self.score.cost(replica, ask, service_ns);
+        if home.is_some_and(|home| home != replica.key()) {
+            cost.prefill_ns += service_ns * CONTEXT_SHARE;
+        }
+        cost
+    }
+
+    /// A session's request goes to `replica`; None where it names no session.
+    pub(super) fn settle(&mut self, session: Option<u64>, replica: &Replica) -> Option<Move> {
+        session.map(|session| self.homes.settle(session, replica.key()))
+    }
+
+    /// The serving replica with the fewest open sessions per slot; the one that served `session`
+    /// last unless it has more than twice as many.
+    pub(super) fn pick_for_session(&self, session: Option<u64>) -> Option<Rc<Replica>> {
+        let load = |replica: &Replica| replica.sessions.get() * 1000 / replica.slots();
+        let serving = || self.all.iter().filter(|replica| replica.is_serving());
+        let least = serving().min_by_key(|replica| (load(replica), replica.in_flight.get()))?;
+        let home = session.and_then(|session| self.homes.find(session));
+        let home = serving().find(|replica| Some(replica.key()) == home);
+        let home = home.filter(|home| load(home) <= 2 * load(least) + 1000);
+        Some(home.unwrap_or(least).clone())
     }
 
     pub(super) fn is_serving(&self) -> bool {

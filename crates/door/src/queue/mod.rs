@@ -11,6 +11,7 @@
 
 mod admission;
 mod fleet;
+mod homes;
 mod line;
 mod permit;
 mod replica;
@@ -23,6 +24,7 @@ mod ticket;
 #[cfg(test)]
 mod tests;
 
+pub use homes::Move;
 pub use permit::{Permit, SessionPermit};
 pub use replica::Replica;
 pub use score::{Cost, LeastExpectedWait, Score};
@@ -40,6 +42,8 @@ pub struct Ask {
     pub holds_parent: bool,
     /// Tokens of KV that it may take (prompt and answer); 0 where there is no budget.
     pub tokens: u64,
+    /// A hash of the conversation's name: its next request is cheapest where the last one ran.
+    pub session: Option<u64>,
     /// When the client stops waiting for the first byte (now + its time-out header).
     pub first_byte_deadline_ns: Option<u64>,
     /// When the whole must be over.

@@ -6,11 +6,18 @@ use super::admission::Arrival;
 use super::line::Entry;
 use super::state::Inner;
 use super::ticket::Ticket;
-use super::{Ask, Fault, Outcome, Replica};
+use super::{Ask, Fault, Move, Outcome, Replica};
 use crate::wait::{Refusal, RefusalKind};
 
 /// A request that never ran is tried this often in all.
 const MAX_ATTEMPTS: u32 = 3;
+
+/// How a request was admitted.
+pub(super) struct Admission {
+    pub is_probe: bool,
+    pub session_move: Option<Move>,
+    pub now_ns: u64,
+}
 
 /// One slot of one replica. Dropping it is [`Permit::finish`] with [`Outcome::ClientGone`] at the
 /// latest time that the stage has seen; the slot comes free exactly once.
@@ -22,6 +29,7 @@ pub struct Permit {
     admitted_ns: u64,
     expected_ns: u64,
     attempt: u32,
+    session_move: Option<Move>,
     is_probe: bool,
     is_answered: bool,
     is_released: bool,
@@ -38,18 +46,18 @@ impl Permit {
         inner: Rc<Inner>,
         replica: Rc<Replica>,
         entry: &Entry,
-        is_probe: bool,
-        now_ns: u64,
+        admission: Admission,
     ) -> Permit {
         Permit {
             inner,
             replica,
             ask: entry.ask.clone(),
             arrived_ns: entry.arrived_ns,
-            admitted_ns: now_ns,
+            admitted_ns: admission.now_ns,
             expected_ns: entry.expected_ns,
             attempt: entry.attempt,
-            is_probe,
+            session_move: admission.session_move,
+            is_probe: admission.is_probe,
             is_answered: false,
             is_released: false,
         }
@@ -67,6 +75,11 @@ impl Permit {
     /// What was expected at arrival, ns.
     pub fn expected_wait_ns(&self) -> u64 {
         self.expected_ns
+    }
+
+    /// Where its session went; None: it names none.
+    pub fn session_move(&self) -> Option<Move> {
+        self.session_move
     }
 
     pub fn admitted_ns(&self) -> u64 {
@@ -194,21 +207,32 @@ impl End {
 pub struct SessionPermit {
     inner: Rc<Inner>,
     replica: Rc<Replica>,
+    session_move: Option<Move>,
     is_released: bool,
 }
 
 impl SessionPermit {
-    pub(super) fn new(inner: Rc<Inner>, replica: Rc<Replica>) -> SessionPermit {
+    pub(super) fn new(
+        inner: Rc<Inner>,
+        replica: Rc<Replica>,
+        session_move: Option<Move>,
+    ) -> SessionPermit {
         replica.sessions.set(replica.sessions.get() + 1);
         SessionPermit {
             inner,
             replica,
+            session_move,
             is_released: false,
         }
     }
 
     pub fn replica(&self) -> &Rc<Replica> {
         &self.replica
+    }
+
+    /// Where its conversation went; None: it names none.
+    pub fn session_move(&self) -> Option<Move> {
+        self.session_move
     }
 
     /// Ends the session and says how it went.

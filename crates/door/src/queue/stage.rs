@@ -92,28 +92,37 @@ impl Stage {
         Ok(Ticket::new(self.0.clone(), entry))
     }
 
-    /// Opens a session on the serving replica with the fewest; it takes no slot and never queues.
+    /// Opens a session on the serving replica with the fewest, or on the one that served the
+    /// conversation `session` last; it takes no slot and never queues.
     ///
     /// # Errors
     /// The refusal to answer with: `max_sessions` are open, or nothing is ready.
-    pub fn open_session(&self, now_ns: u64) -> Result<SessionPermit, Refusal> {
-        let replica = self.0.with(now_ns, |state| {
+    pub fn open_session(
+        &self,
+        session: Option<u64>,
+        now_ns: u64,
+    ) -> Result<SessionPermit, Refusal> {
+        let (replica, session_move) = self.0.with(now_ns, |state| {
             state.counts.last_activity_ns = state.now_ns;
             let servable = state.servable();
             let expected = state.expected_wait_ns(0);
             if state.sessions >= state.table.max_sessions {
+                state.counts.sessions_refused += 1;
                 let detail = "all sessions of the stage are in use";
                 return Err(state.tell(RefusalKind::Overload, expected, 0, detail));
             }
-            let Some(replica) = state.fleet.pick_for_session() else {
+            let Some(replica) = state.fleet.pick_for_session(session) else {
+                state.counts.sessions_refused += 1;
                 state.demand(servable);
                 let detail = "no replica is ready";
                 return Err(state.tell(RefusalKind::Unavailable, expected, 0, detail));
             };
             state.sessions += 1;
-            Ok(replica)
+            state.counts.sessions_opened += 1;
+            let session_move = state.fleet.settle(session, &replica);
+            Ok((replica, session_move))
         })?;
-        Ok(SessionPermit::new(self.0.clone(), replica))
+        Ok(SessionPermit::new(self.0.clone(), replica, session_move))
     }
 
     /// What to tell a client that is refused for a reason of its own (an engine's 429 or 503, a

@@ -47,6 +47,8 @@ pub(super) struct Counts {
     pub refused: u64,
     /// Withdrawn by the client before they were admitted, or before the grant was taken up.
     pub cancelled: u64,
+    pub sessions_opened: u64,
+    pub sessions_refused: u64,
     pub last_activity_ns: u64,
     pub concurrency_ns: u128,
 }
@@ -229,6 +231,10 @@ impl State {
         // While nothing serves, those slots that did will come back: their turns space the retries.
         let slots = self.fleet.slots().max(self.known_slots).max(1);
         let turn_ns = self.estimator.turn_ns(slots) as u64;
+        let cause = match kind {
+            RefusalKind::Unavailable => self.table.cause.clone(),
+            RefusalKind::Overload | RefusalKind::Deadline => None,
+        };
         let retry_after_ms = self.tail.next_ms(self.now_ns, told_ns, turn_ns);
         Refusal {
             kind,
@@ -236,6 +242,7 @@ impl State {
             retry_after_ms,
             waited_ns,
             detail,
+            cause,
         }
     }
 

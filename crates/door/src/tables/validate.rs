@@ -110,6 +110,12 @@ impl StageTable {
                 || format!("{}: must be from 0 to {MAX_MS}", start.expected_ms),
             )?;
         }
+        let cause_bytes = self.cause.as_ref().map_or(0, |cause| cause.len());
+        check(
+            cause_bytes <= MAX_CAUSE_BYTES,
+            &format!("{at}.cause"),
+            || format!("{cause_bytes} bytes: must be at most {MAX_CAUSE_BYTES}"),
+        )?;
         let mut seen = BTreeSet::new();
         for (i, replica) in self.replicas.iter().enumerate() {
             let at = format!("{at}.replicas[{i}]");
@@ -175,6 +181,8 @@ impl Limits {
 /// A year: times above it are mistakes, and sums of two stay far from overflow.
 const MAX_MS: u64 = 366 * 24 * 3600 * 1000;
 const MAX_COUNT: usize = 1 << 20;
+/// A line of an engine's output; it goes into every refusal of its stage.
+const MAX_CAUSE_BYTES: usize = 1 << 10;
 
 fn check(holds: bool, path: &str, message: impl FnOnce() -> String) -> Result<(), TablesError> {
     if holds {

@@ -134,10 +134,13 @@ fn refusals_say_what_to_do() {
         retry_after_ms: 59_001,
         waited_ns: 0,
         detail: "the queue of stage \"chat\" is full",
+        cause: None,
     };
     assert_eq!((refusal.status(), refusal.retry_after_s()), (429, 60));
     assert_eq!(refusal.expected_wait_s().unwrap(), "90.001");
     assert!(refusal.message().contains("retry after 60 s"));
+    refusal.cause = Some("out of memory".into());
+    assert!(refusal.message().contains("full: out of memory; expected"));
     refusal.kind = RefusalKind::Deadline;
     assert!(!refusal.should_retry());
     assert_eq!(refusal.status(), 504);

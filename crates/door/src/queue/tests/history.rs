@@ -147,7 +147,9 @@ impl World {
             } => {
                 self.apply(&slots, draining, kv_tokens, has_start);
             }
-            Step::Session => self.sessions.extend(self.stage.open_session(self.now)),
+            Step::Session => self
+                .sessions
+                .extend(self.stage.open_session(None, self.now)),
             Step::EndSession(n) if n < self.sessions.len() => drop(self.sessions.swap_remove(n)),
             Step::Poll(_) | Step::Withdraw(_) if self.waiting.is_empty() => {}
             Step::Poll(n) => self.poll(n % self.waiting.len()),

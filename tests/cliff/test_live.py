@@ -3,60 +3,101 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from preroll import measurements
 from preroll.cli.cliff import main
-from preroll.errors import InputError
-from preroll.instruments.load.client import Mock
+from preroll.cli.cliff_target import MEASURING
+from preroll.cli.load_inputs import get
+from preroll.config import load_app
+from preroll.errors import InputError, UnavailableError
+from preroll.instruments.load.client import Mock, program
 from preroll.instruments.load.records import read
+from preroll.instruments.load.requests import parse_url
+from preroll.instruments.replica import own_replica
 
 
-def served(folder: Path, mock: Mock) -> list[str]:
-    """An app file and the tables that `preroll serve` would have written for it."""
-    app, state = folder / "app.toml", folder / "state"
-    command = json.dumps(["preroll-load", "mock", "--listen", "tcp:127.0.0.1:{port}"])
-    app.write_text(f'[stage.chat]\nengine = "command"\ncommand = {command}\n')
-    replicas = [
-        {"id": "chat-0", "address": "tcp:127.0.0.1:9", "state": "draining"},
-        {"id": "chat-1", "address": mock.address, "state": "ready"},
-    ]
-    state.mkdir()
-    tables = {"version": 1, "stages": {"chat": {"replicas": replicas}}}
-    (state / "tables.json").write_text(json.dumps(tables))
-    return [str(app), "chat", "--state", str(state)]
+def app_of_mock(folder: Path, **options: object) -> Path:
+    """An app file whose only stage is a mock with these options."""
+    words = [w for k, v in options.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+    command = json.dumps([program(), "mock", "--listen", "tcp:127.0.0.1:{port}", *words])
+    app = folder / "app.toml"
+    app.write_text(
+        f'[stage.chat]\nengine = "command"\nhealth = "/v1/models"\ncommand = {command}\n'
+    )
+    return app
 
 
-def test_a_planted_cliff_is_found_over_real_sockets_and_kept_beside_the_app(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_a_planted_cliff_of_a_stage_is_found_on_a_replica_of_its_own_and_kept_beside_the_app(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Below 12 in flight nothing is slow, from 16 on nearly everything is.
-    with Mock(slow_curve="12:0,14:0.5,16:0.95", slow_ms=150, ttft_ms=1, tokens=2) as mock:
-        arguments = [*served(tmp_path, mock), "--slo-ttft", "120ms", "--max-tokens", "2"]
-        arguments += ["--max-requests", "4000", "--json", "--out", str(tmp_path / "out")]
-        status = main(arguments)
+    app = app_of_mock(tmp_path, slow_curve="12:0,14:0.5,16:0.95", slow_ms=150, ttft_ms=1, tokens=2)
+    arguments = [str(app), "--slo-ttft", "120ms", "--max-tokens", "2"]
+    arguments += ["--max-requests", "4000", "--json", "--out", str(tmp_path / "out")]
+    status = main(arguments)
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     collapse = result["thresholds"][2]
     assert collapse["name"] == "collapse" and 12 <= collapse["level"] <= 20
     assert json.loads(capsys.readouterr().out)["requests"] == result["requests"]
     assert len(read(tmp_path / "out" / "records.ndjson").measured) >= result["requests"]
     assert "<svg" in (tmp_path / "out" / "report.html").read_text()
+    assert "a replica of its own" in result["notes"][0]
     written = measurements.read(tmp_path / "app.measured.toml")
     # Unresolved on a slow machine is an answer (3) and writes nothing; a limit is below the cliff.
     assert [m.kind for m in written] == (["cliff"] if status == 0 else [])
     assert all(1 <= m.value < 16 for m in written)
+    assert status != 0 or result["open_runs"]
+    assert not any((home / "preroll" / MEASURING).iterdir())
 
 
-def test_a_stage_without_a_ready_replica_is_an_error(tmp_path: Path) -> None:
-    with Mock() as mock:
-        arguments = served(tmp_path, mock)
-    (tmp_path / "state" / "tables.json").unlink()
-    with pytest.raises(InputError, match="no ready replica"):
-        main([*arguments, "--slo-ttft", "1s"])
+def test_what_a_killed_measurement_left_running_is_ended_by_the_next(
+    tmp_path: Path, home: Path
+) -> None:
+    app = app_of_mock(tmp_path)
+    stage = load_app(app).stages["chat"]
+    code = (
+        "import sys, time; from pathlib import Path; from preroll.config import load_app\n"
+        "from preroll.instruments.replica import own_replica\n"
+        "app = load_app(Path(sys.argv[1]))\n"
+        "with own_replica(app.stages['chat'], app.directory, Path(sys.argv[2])) as own:\n"
+        "    print(own.address, flush=True); time.sleep(600)\n"
+    )
+    words = [sys.executable, "-c", code, str(app), str(home)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        left = parse_url("http://" + process.stdout.readline().strip().removeprefix("tcp:"))
+        assert get(left, "/v1/models")[0] == 200
+        process.kill()
+    assert get(left, "/v1/models")[0] == 200, "a SIGKILL of the instrument reaches it alone"
+    with own_replica(stage, tmp_path, home) as own:
+        assert own.start.total_s > 0
+        with pytest.raises(UnavailableError):
+            get(left, "/v1/models")
+    assert not any(home.iterdir())
+
+
+def test_a_stage_that_is_not_in_the_app_or_does_not_start_is_an_error(
+    tmp_path: Path, home: Path
+) -> None:
+    app = app_of_mock(tmp_path, no_such_flag=1)
     with pytest.raises(InputError, match="allowed: chat"):
-        main([arguments[0], "other", "--slo-ttft", "1s"])
+        main([str(app), "other", "--slo-ttft", "1s"])
+    with pytest.raises(UnavailableError, match="no_such_flag"):
+        main([str(app), "--slo-ttft", "1s", "--out", str(tmp_path / "out")])
+    state = ["--served", "--state", str(tmp_path / "none")]
+    with pytest.raises(InputError, match="no ready replica"):
+        main([str(app), "--slo-ttft", "1s", "--out", str(tmp_path / "out"), *state])
 
 
 def test_a_target_elsewhere_must_be_allowed_to_break(tmp_path: Path) -> None:

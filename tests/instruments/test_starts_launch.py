@@ -92,7 +92,7 @@ def test_a_url_and_a_line_can_mean_ready() -> None:
     port = free_port()
     start = launch(command(SERVER, "http://127.0.0.1:{port}/", str(port), port=port))
     assert start.total_s >= 0.2
-    start = launch(command("print('up', flush=True); input()", "^up$"))
+    start = launch(command("import signal; print('up', flush=True); signal.pause()", "^up$"))
     assert start.total_s > 0
 
 

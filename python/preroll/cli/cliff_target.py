@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -18,8 +18,13 @@ from preroll.fingerprints import DigestCache, cache_path, fingerprint
 from preroll.instruments.cliff.report import measurement
 from preroll.instruments.cliff.search import Cliff
 from preroll.instruments.load.requests import Server, parse_url
+from preroll.instruments.replica import own_replica
+from preroll.serve.held import held_replica
+from preroll.serve.statedir import default_state
 
 WAITING = re.compile(rb"^(?:vllm:num_requests_waiting|llamacpp:requests_deferred)[^ ]* (\S+)", re.M)
+MEASURING = ".measuring"
+NO_SERVER = Server("", "127.0.0.1:0", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,8 @@ class Found:
         return [f"written to {path}"]
 
 
-def find(target: str, stage: str | None, state: Path | None = None) -> Found:
-    """The server behind a target. Raises InputError when there is none."""
+def find(target: str, stage: str | None) -> Found:
+    """What a target names; a stage of an app has no server yet (see `loaded`)."""
     if not target.endswith(".toml"):
         if stage is not None:
             raise InputError(f"'{target}' is no app file (.toml): a STAGE goes with one only")
@@ -58,25 +63,30 @@ def find(target: str, stage: str | None, state: Path | None = None) -> Found:
         stage = next(iter(app.stages))
     if stage is None or stage not in app.stages:
         raise InputError(f"STAGE '{stage}'; allowed: {', '.join(app.stages)}")
-    replica, address = _replica(target, stage, state)
-    note = f"replica {replica} at {address}, past the door; other traffic to it counted as load"
-    server = parse_url(address if address.startswith("unix:") else f"http://{address[4:]}")
-    return Found(server, f"stage {stage} of {target}", (note,), app, stage)
+    return Found(NO_SERVER, f"stage {stage} of {target}", app=app, stage=stage)
 
 
-def _replica(target: str, stage: str, state: Path | None) -> tuple[str, str]:
-    path = state_of(target, state).tables
-    try:
-        replicas = json.loads(path.read_text())["stages"][stage]["replicas"]
-    except (OSError, ValueError, KeyError):
-        replicas = []
-    ready = [r for r in replicas if r["state"] == "ready"]
-    if not ready:
-        raise InputError(
-            f"stage {stage} of {target} has no ready replica; first: preroll serve {target}"
-        )
-    # The last one: with several, the door sends it the least.
-    return ready[-1]["id"], ready[-1]["address"]
+@contextmanager
+def loaded(found: Found, is_served: bool, state: Path | None) -> Iterator[Found]:
+    """The target with a server to load: for a stage, a replica that this starts and ends, or
+    (`is_served`) one of the running app, which the door leaves alone meanwhile."""
+    if found.app is None:
+        yield found
+        return
+    if is_served:
+        where = state_of(str(found.app.path), state)
+        with held_replica(where, found.stage) as (replica, address):
+            note = f"replica {replica} of the running app, out of the door's rotation meanwhile"
+            yield replace(found, server=_server(address), notes=(note,))
+        return
+    stage = found.app.stages[found.stage]
+    with own_replica(stage, found.app.directory, default_state("x").parent / MEASURING) as own:
+        note = f"a replica of its own, ready after {own.start.total_s:.1f} s, no door in front"
+        yield replace(found, server=_server(own.address), notes=(note,))
+
+
+def _server(address: str) -> Server:
+    return parse_url(address if address.startswith("unix:") else f"http://{address[4:]}")
 
 
 def queue_depth(server: Server, level: int, depth: dict[int, float]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns
@@ -27,7 +27,8 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to launch. `after_ready`: what still belongs to the start once it is ready (warm-up)."""
+    """What to launch. `after_ready`: what still belongs to the start once it is ready (warm-up);
+    `address`: where it then listens ("unix:/path" or "tcp:HOST:PORT"), where that is known."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -39,6 +40,7 @@ class Command:
     limits: Limits = NO_LIMITS
     after_ready: Callable[[], Awaitable[None]] | None = None
     stage: str = STAGE
+    address: str = ""
 
 
 class HolderLauncher:
@@ -71,37 +73,48 @@ class HolderLauncher:
             await end(self._backend, status.id)
 
     async def __call__(self, number: int) -> Start:
+        return await self.launch(number).start()
+
+    def launch(self, number: int) -> Launch:
+        """The launch of that number, not begun."""
         folder = self._root / f"{number}"
         folder.mkdir(exist_ok=True)
-        launch = Launch(self._make(folder), self._backend, f"{STAGE}-{number}")
-        return await launch.start()
+        return Launch(self._make(folder), self._backend, f"{STAGE}-{number}")
 
 
 class Launch:
     """One launch of a command: from spawn until it is ready, and then its end."""
 
     def __init__(self, command: Command, backend: LocalBackend, name: str) -> None:
-        self._command = command
+        self.command = command
         self._backend = backend
         self._name = name
 
     async def start(self) -> Start:
-        """Raises InputError when the command could not be told from something that runs already,
+        """The start alone; see `running` for what it raises."""
+        async with self.running() as start:
+            return start
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Start]:
+        """Ready inside the context, ended behind it.
+
+        Raises InputError when the command could not be told from something that runs already,
         UnavailableError with the cause when it did not get ready."""
-        ready = self._command.ready
+        ready = self.command.ready
         if isinstance(ready, (Connects, Answers)) and await ready.is_so_now():
             raise InputError(f"{ready}: something answers there before the launch; end it first")
         # An interrupt while the holder starts must not lose it: it is waited for, then ended.
         starting = asyncio.ensure_future(self._backend.start(self._spec()))
         try:
-            return await self._until_ready(await asyncio.shield(starting))
+            yield await self._until_ready(await asyncio.shield(starting))
         finally:
             with contextlib.suppress(PrerollError, asyncio.CancelledError):
                 await starting
             await asyncio.shield(end(self._backend, self._name))
 
     def _spec(self) -> ProcessSpec:
-        command = self._command
+        command = self.command
         return ProcessSpec(
             id=self._name,
             argv=command.argv,
@@ -118,12 +131,12 @@ class Launch:
         try:
             await asyncio.wait(
                 (ended, ready),
-                timeout=self._command.timeout_s,
+                timeout=self.command.timeout_s,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if ready.done():
                 return await self._bill(status, *ready.result())
-            if ended.done() and is_success(ended.result(), self._command.ready):
+            if ended.done() and is_success(ended.result(), self.command.ready):
                 exited_ns = ended.result().exited_ns or 0
                 return await self._bill(status, exited_ns, exited_ns)
             raise UnavailableError(await self._why(ended))
@@ -135,7 +148,7 @@ class Launch:
 
     async def _ready_ns(self) -> tuple[int, int]:
         """When it was ready, and when what belongs to the start after that was done."""
-        command = self._command
+        command = self.command
         ready_ns = await command.ready(self._backend.lines(self._name, follow=True))
         if command.after_ready is None:
             return ready_ns, ready_ns
@@ -147,7 +160,7 @@ class Launch:
         lines = [bill.Line(line.t_ns, line.text) async for line in kept]
         steps = [bill.Step(ready_ns, Wait.WARM, "warm-up")] if done_ns > ready_ns else []
         spawned_ns = status.spawned_ns or 0
-        command = self._command
+        command = self.command
         return bill.bill(
             self._name, command.stage, spawned_ns, done_ns, lines, command.marks, steps
         )
@@ -157,7 +170,7 @@ class Launch:
         if ended.done():
             how = how_it_ended(ended.result())
         else:
-            how = f"not ready within {self._command.timeout_s:g} s"
+            how = f"not ready within {self.command.timeout_s:g} s"
         cause = real_cause(said)
         shown = [f"  {line}" for line in said[-LINES_SHOWN:] if cause not in line]
         return "\n".join([how, *shown, *([f"  {cause}"] if cause else [])])

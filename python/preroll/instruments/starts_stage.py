@@ -37,6 +37,7 @@ def command_of(stage: Stage, directory: Path, folder: Path) -> Command:
         limits=Limits(memory_bytes=stage.memory_bytes),
         after_ready=warm_up if launch.warmup else None,
         stage=stage.name,
+        address=launch.address,
     )
 
 

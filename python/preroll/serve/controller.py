@@ -23,6 +23,7 @@ from preroll.errors import PrerollError, UnavailableError
 from preroll.events import EventLog, read
 from preroll.serve.door import Door, DoorEvent, is_fresh
 from preroll.serve.doorhouse import DoorHouse
+from preroll.serve.held import held
 from preroll.serve.measured import measured_starts
 from preroll.serve.overuse import OveruseWatch
 from preroll.serve.publish import Publisher
@@ -272,6 +273,7 @@ class Controller:
     async def _autoscale(self) -> None:
         door = self.services.door
         while True:
+            self._look_who_is_held()
             with suppress(UnavailableError):
                 asked_s = self.services.now_s()
                 state = await self.services.blocking(door.state)
@@ -279,6 +281,13 @@ class Controller:
                     if name in state:
                         stage.scale(state[name], asked_s, self.services.clock.wall_s())
             await asyncio.sleep(TICK_S)
+
+    def _look_who_is_held(self) -> None:
+        replica = held(self.state)
+        if replica != self.services.held:
+            self.services.held = replica
+            self.services.record("held", None, replica, durable=False)
+            self.services.publisher.changed()
 
     def _build(self, version: int) -> dict[str, Any]:
         endpoints = {name: stage.endpoints() for name, stage in self.stages.items()}

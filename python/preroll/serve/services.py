@@ -44,6 +44,8 @@ class Services:
     door: Door = field(init=False)
     publisher: Publisher = field(init=False)
     devices: Devices = field(default_factory=lambda: Devices({}))
+    held: str | None = None
+    """The replica that a measurement holds; the door sends it nothing new."""
 
     def now_s(self) -> float:
         return self.clock.monotonic_ns() / 1e9

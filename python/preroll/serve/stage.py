@@ -288,7 +288,8 @@ class StageRunner:
             host=launch.host,
             model=self.engine.model_sent(self.stage),
             authorization=launch.authorization,
-            is_draining=runner.replica.state is ReplicaState.DRAINING,
+            is_draining=runner.replica.state is ReplicaState.DRAINING
+            or runner.record.id == self.services.held,
         )
 
     def _record(self, kind: str, replica: str | None, data: dict[str, Any]) -> None:

@@ -40,6 +40,11 @@ class StateDir:
         return self.root / "control.json"
 
     @property
+    def held(self) -> Path:
+        """Which replica a measurement holds (held.py)."""
+        return self.root / "held.json"
+
+    @property
     def holders(self) -> Path:
         return self.root / "holders"
 

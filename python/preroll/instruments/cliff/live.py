@@ -35,6 +35,7 @@ class LiveProbe:
         self._lines: Iterator[Json] = iter(self._client)
         self._spent = 0
         self._step = 0
+        self._rates: dict[int, tuple[int, int]] = {}
         self.lag_ms: float | None = None
         self.through_door = False
         self.on_level: Callable[[int], None] = lambda level: None
@@ -65,15 +66,30 @@ class LiveProbe:
         tag = f"{self._step}:{level}"
         self._client.level(level, tag)
         outcomes: list[bool] = []
+        first_ns = 0
         # The first `level` requests met a server that was filling or still emptying.
         for number, record in enumerate(self._records(tag)):
             if number >= level:
+                first_ns = first_ns or record["end_ns"]
                 outcomes.append(not is_within(record, self._targets))
             if len(outcomes) == max(1, count // 2):
                 self.on_level(level)
             if len(outcomes) == count:
+                self._count_rate(level, count - 1, record["end_ns"] - first_ns)
                 return outcomes
         raise UnavailableError("the load client ended before the level was measured")
+
+    def throughput_per_s(self, level: int) -> float | None:
+        """Requests per second at the measured level nearest to `level`; None of nothing."""
+        known = [n for n, (_, span_ns) in self._rates.items() if span_ns]
+        if not known:
+            return None
+        count, span_ns = self._rates[min(known, key=lambda n: abs(n - level))]
+        return count * 1e9 / span_ns
+
+    def _count_rate(self, level: int, count: int, span_ns: int) -> None:
+        before, spans_ns = self._rates.get(level, (0, 0))
+        self._rates[level] = (before + count, spans_ns + span_ns)
 
     def _drain(self) -> None:
         self._step += 1

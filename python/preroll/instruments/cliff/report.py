@@ -9,7 +9,7 @@ from html import escape
 from preroll.core import Fingerprint, Measurement
 from preroll.errors import RefusedError
 from preroll.instruments.cliff.levels import Threshold
-from preroll.instruments.cliff.search import MATERIAL, Cliff
+from preroll.instruments.cliff.search import MATERIAL, Cliff, OpenRun
 from preroll.instruments.load.page import STYLE, Frame, Point
 
 KIND = "cliff"
@@ -25,9 +25,18 @@ def text(cliff: Cliff, title: str, notes: Sequence[str] = ()) -> str:
         lines.append(f"- the literal first failure was seen at {cliff.first_failure} in flight")
     limit = "none: unresolved" if cliff.limit is None else str(cliff.limit)
     lines.append(f"- max_concurrency: {limit} (lower of material and recovery, × {cliff.margin:g})")
+    lines += [_open_run(run) for run in cliff.open_runs]
     lines.append(f"- {cliff.requests} requests; {cliff.ended}")
     lines += [f"- {note}" for note in notes]
     return "\n".join(lines) + "\n"
+
+
+def _open_run(run: OpenRun) -> str:
+    what = f"open loop at {run.rate_per_s:.1f} requests/s ({run.utilisation:.0%} of the closed"
+    share = f"{run.share:.1%} fail [{run.low:.1%}, {run.high:.1%}] of {run.count}"
+    return (
+        f"- {what} loop's at the limit): {share}, {run.verdict}; {run.mean_in_flight:.1f} in flight"
+    )
 
 
 def _row(t: Threshold) -> str:
@@ -83,6 +92,9 @@ def measurement(cliff: Cliff, stage: str, fingerprint: Fingerprint, now: datetim
         f"{t.name.replace(' ', '_')}_level": float(t.level) for t in cliff.thresholds if t.level
     }
     extra |= {"recovery_level": float(cliff.recovery or 0), "requests": float(cliff.requests)}
+    holding = next((run for run in cliff.open_runs if run.verdict == "holds"), None)
+    if holding is not None:
+        extra |= {"open_rate_per_s": holding.rate_per_s, "target": holding.mean_in_flight}
     return Measurement(
         stage=stage,
         kind=KIND,

@@ -58,8 +58,25 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenRun:
+    """Poisson arrivals at `rate_per_s`, which is `utilisation` of the closed loop's throughput at
+    the limit: the share of `count` requests that failed with its 95 % interval; `verdict` against
+    the material share: "holds", "fails" or "undecided"; `mean_in_flight`: the time average."""
+
+    utilisation: float
+    rate_per_s: float
+    share: float
+    low: float
+    high: float
+    count: int
+    mean_in_flight: float
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cliff:
-    """What was found. `recovery`: the highest level that is good again on the way down."""
+    """What was found. `recovery`: the highest level that is good again on the way down;
+    `open_runs`: how the limit stood users who come when they like (confirm.py)."""
 
     baseline: float
     thresholds: tuple[Threshold, ...]
@@ -71,6 +88,7 @@ class Cliff:
     ended: str
     margin: float
     is_door: bool = False
+    open_runs: tuple[OpenRun, ...] = ()
 
     def threshold(self, name: str) -> Threshold:
         return next(t for t in self.thresholds if t.name == name)

@@ -77,7 +77,41 @@ enum Gaps {
 struct Lengths {
     prompt: Sampler,
     output: Sampler,
+    /// Both lengths where neither varies: nothing is sampled then.
+    constant: Option<(u32, u32)>,
     stream: Stream,
+}
+
+impl Lengths {
+    fn new(prompt: &Dist, output: &Dist, stream: Stream) -> Self {
+        let constant = match (prompt, output) {
+            (Dist::Constant { value: p }, Dist::Constant { value: o }) => {
+                Some((whole(*p), whole(*o)))
+            }
+            _ => None,
+        };
+        Self {
+            prompt: prompt.sampler(),
+            output: output.sampler(),
+            constant,
+            stream,
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) -> (u32, u32) {
+        if let Some(lengths) = self.constant {
+            return lengths;
+        }
+        let prompt = whole(self.prompt.sample(&mut self.stream));
+        (prompt, whole(self.output.sample(&mut self.stream)))
+    }
+}
+
+/// Tokens to the nearest one: a cast saturates, and unlike round() it is one instruction everywhere.
+#[inline]
+fn whole(tokens: f64) -> u32 {
+    (tokens + 0.5) as u32
 }
 
 const ARRIVALS: u64 = 1;
@@ -114,11 +148,7 @@ impl Source {
             }
         };
         let stream = Stream::new(seed, LENGTHS, index);
-        let lengths = Lengths {
-            prompt: prompt.sampler(),
-            output: output.sampler(),
-            stream,
-        };
+        let lengths = Lengths::new(prompt, output, stream);
         Self { gaps, lengths }
     }
 
@@ -147,14 +177,7 @@ impl Source {
                 });
             }
         };
-        let Lengths {
-            prompt,
-            output,
-            stream,
-        } = &mut self.lengths;
-        // a cast saturates, and unlike round() it is one instruction everywhere
-        let mut tokens = |s: &Sampler| (s.sample(stream) + 0.5) as u32;
-        let (prompt, output) = (tokens(prompt), tokens(output));
+        let (prompt, output) = self.lengths.next();
         Some(Arrival {
             time_ns,
             prompt,

@@ -32,6 +32,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("Run", "check", "preroll.cli.check", "every error of an app file, and warnings"),
     Command("Explain", "why", "preroll.cli.why", "one request's life, by its x-request-id"),
     Command("Explain", "starts", "preroll.cli.starts", "what starts took; --run N measures them"),
+    Command(
+        "Measure", "ablate", "preroll.cli.ablate", "one thing changed: is the start really faster?"
+    ),
     Command("Measure", "load", "preroll.cli.load", "load a server, and say what the numbers mean"),
     Command("Measure", "cliff", "preroll.cli.cliff", "find where a server stops keeping its SLO"),
     Command("Measure", "probe", "preroll.cli.probe", "determinism under load; a door in the way"),

@@ -73,7 +73,7 @@ def p_value(differences: Sequence[float]) -> float:
     seen = distance([d > 0 for d in differences], ranks2)
     counts, whole = null_counts(ranks2), sum(ranks2)
     far = sum(n for value, n in enumerate(counts) if abs(2 * value - whole) >= seen)
-    return far / 2 ** len(ranks2)
+    return far / float(1 << len(ranks2))
 
 
 def walsh(differences: Sequence[float]) -> list[float]:

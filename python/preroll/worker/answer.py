@@ -1,0 +1,114 @@
+"""What a stage's code returns, as HTTP: JSON, text, bytes, or a `Response` of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+Header = tuple[bytes, bytes]
+
+JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
+BYTES = b"application/octet-stream"
+EVENTS = b"text/event-stream"
+
+ALLOWED = "dict, list, str, int, float, bool, None, bytes, Response or an iterator of chunks"
+
+
+class Response:
+    """An answer with its own status, type or headers.
+
+    `body` is what could have been returned instead: JSON values, str, bytes, or a sync or async
+    iterator of chunks. As the first item of a stream it sets status, type and headers, and its
+    body, if any, is the first chunk.
+    """
+
+    __slots__ = ("body", "content_type", "headers", "status")
+
+    def __init__(
+        self,
+        body: Any = b"",
+        *,
+        status: int = 200,
+        content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        if not 200 <= status <= 599:
+            raise ValueError(f"status {status}; allowed: 200 to 599")
+        self.body = body
+        self.status = status
+        self.content_type = content_type
+        self.headers = dict(headers or {})
+
+
+class WrongTypeError(TypeError):
+    """A stage's code returned or yielded something that is no answer."""
+
+
+def to_json(value: Any) -> bytes:
+    """Compact JSON. Raises WrongTypeError for what JSON cannot say (NaN too)."""
+    try:
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise WrongTypeError(f"not expressible in JSON: {error}") from None
+
+
+def is_iterator(value: Any) -> bool:
+    return hasattr(value, "__anext__") or hasattr(value, "__next__") or hasattr(value, "__aiter__")
+
+
+def encode(value: Any, where: str) -> tuple[bytes, bytes]:
+    """Body and content type of a plain answer; `where` names the method in the error."""
+    if isinstance(value, (dict, list, int, float)) or value is None:
+        return _json(value, where), JSON
+    if isinstance(value, str):
+        return value.encode(), TEXT
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value), BYTES
+    raise WrongTypeError(f"{where} returned {type(value).__qualname__}; allowed: {ALLOWED}")
+
+
+def _json(value: Any, where: str) -> bytes:
+    try:
+        return to_json(value)
+    except WrongTypeError as error:
+        raise WrongTypeError(f"{where}: {error}") from None
+
+
+def chunk_type(chunk: Any, where: str) -> bytes:
+    """The content type of a stream that begins with this chunk."""
+    if isinstance(chunk, (dict, list)):
+        return EVENTS
+    if isinstance(chunk, str):
+        return TEXT
+    if isinstance(chunk, (bytes, bytearray, memoryview)):
+        return BYTES
+    allowed = "bytes, str, dict, list, or a Response as the first"
+    raise WrongTypeError(f"{where} yielded {type(chunk).__qualname__}; allowed: {allowed}")
+
+
+def encode_chunk(chunk: Any, where: str) -> bytes:
+    """One chunk of a stream; a dict or list is one server-sent event."""
+    if isinstance(chunk, (bytes, bytearray, memoryview)):
+        return bytes(chunk)
+    if isinstance(chunk, str):
+        return chunk.encode()
+    if isinstance(chunk, (dict, list)):
+        return b"data: " + _json(chunk, where) + b"\n\n"
+    chunk_type(chunk, where)  # raises
+    raise AssertionError
+
+
+def headers_of(content_type: bytes, length: int | None, extra: Mapping[str, str]) -> list[Header]:
+    own = [(name.lower().encode("latin-1"), v.encode("latin-1")) for name, v in extra.items()]
+    headers: list[Header] = [(b"content-type", content_type)]
+    if length is not None:
+        headers.append((b"content-length", b"%d" % length))
+    return headers + [pair for pair in own if pair[0] not in (b"content-type", b"content-length")]
+
+
+def error_body(status: int, kind: str, message: str, param: str | None = None) -> bytes:
+    """The one shape of every error, as the door's."""
+    return to_json({"error": {"message": message, "type": kind, "code": status, "param": param}})

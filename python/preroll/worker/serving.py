@@ -1,0 +1,66 @@
+"""uvicorn around the application, on sockets that are bound already."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import socket
+from typing import Any
+
+from preroll.errors import InputError
+from preroll.worker.app import App
+
+# The door gives a pooled connection up before this.
+KEEP_ALIVE_S = 5
+
+
+def event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed."""
+    if importlib.util.find_spec("uvloop") is not None:
+        loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
+        return loop
+    return asyncio.new_event_loop()
+
+
+def server(app: App) -> Any:
+    """A `uvicorn.Server` that logs nothing of its own and adds no header.
+
+    Raises InputError where uvicorn is missing, or a WebSocket library and the stage has sessions.
+    """
+    if importlib.util.find_spec("uvicorn") is None:
+        raise InputError("the package 'uvicorn' is not installed; pip install 'preroll[stage]'")
+    if app.routes.has_sessions and importlib.util.find_spec("websockets") is None:
+        raise InputError(
+            "the stage has sessions, and the package 'websockets' is not installed;"
+            " pip install 'preroll[stage]'"
+        )
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        # Compression and pings cost CPU and gain nothing between two processes of one machine.
+        ws="websockets-sansio" if app.routes.has_sessions else "none",
+        ws_per_message_deflate=False,
+        ws_ping_interval=None,
+    )
+    return uvicorn.Server(config)
+
+
+def inherited_sockets(environment: dict[str, str]) -> list[socket.socket]:
+    """The listening sockets that the holder has passed on (from descriptor 3 on)."""
+    count = environment.get("LISTEN_FDS", "0")
+    return [socket.socket(fileno=3 + i) for i in range(int(count))]
+
+
+def unix_socket(path: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.bind(path)
+    made.listen(1024)
+    return made

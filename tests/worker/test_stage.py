@@ -1,0 +1,190 @@
+"""What a stage's methods take and return, through the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from preroll import Context, Form, InputError, NotFoundError, Response, Session, Stage, route
+from preroll.testing import HEALTH, serve
+
+
+class Everything(Stage):
+    def load(self) -> None:
+        self.seen = [f"load {self.options.get('size')}"]
+
+    async def compile(self) -> None:
+        self.seen.append("compile")
+
+    def warm(self) -> None:
+        self.seen.append("warm")
+
+    async def __call__(self, body: Any, ctx: Context) -> Any:
+        if isinstance(body, dict) and "raise" in body:
+            raise {"input": InputError, "missing": NotFoundError, "bug": KeyError}[body["raise"]](
+                "the secret path"
+            )
+        return body
+
+    async def stream(self, body: dict[str, Any]) -> AsyncIterator[dict[str, int]]:
+        for i in range(body["n"]):
+            yield {"i": i}
+
+    async def session(self, socket: Session) -> None:
+        async for message in socket:
+            await socket.send(message)
+
+    @route("GET", "/seen")
+    def history(self) -> list[str]:
+        return self.seen
+
+    @route("POST", "/words")
+    def words(self, body: str) -> Iterator[str]:
+        yield from body.split()
+
+    @route("POST", "/form")
+    def form(self, form: Form) -> dict[str, Any]:
+        file = form.file("audio")
+        return {"text": form.get("text"), "file": [file.filename, len(file.data)]}
+
+    @route("POST", "/sum")
+    async def sum(self, body: AsyncIterator[bytes]) -> int:
+        return sum([len(part) async for part in body])
+
+    @route("GET", "/voices/{name}/{rest...}")
+    def voice(self, query: dict[str, str], ctx: Context) -> Response:
+        body = {**ctx.path_values, **query}
+        return Response(body, status=203, headers={"x-voice": ctx.path_values["name"]})
+
+    @route("POST", "/wav", content_type="audio/wav")
+    def wav(self) -> Iterator[bytes]:
+        yield b"RIFF"
+        yield b"data"
+
+    @route("POST", "/odd")
+    def odd(self) -> Any:
+        return object()
+
+    @route("POST", "/broken")
+    async def broken(self) -> AsyncIterator[dict[str, int]]:
+        yield {"i": 0}
+        raise ValueError("no more")
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Any]:
+    with serve(Everything, options={"size": 3}) as served:
+        yield served
+
+
+def test_hooks_run_in_order_and_see_the_options(stage: Any) -> None:
+    assert stage.get("/seen").json() == ["load 3", "compile", "warm"]
+    assert stage.get(HEALTH).json() == {"phase": "ready"}
+
+
+@pytest.mark.parametrize("value", [{"a": [1, None, "ä"]}, [1.5], "text", 3, None, True])
+def test_json_comes_back_as_json(stage: Any, value: Any) -> None:
+    answer = stage.request("POST", "/anything", b"", {"content-type": "application/json"})
+    assert answer.status == 400
+    assert stage.post([value]).json() == [value]
+
+
+def test_bytes_come_back_as_bytes(stage: Any) -> None:
+    answer = stage.post(b"\x00\xff")
+    assert (answer.body, answer.headers["content-type"]) == (
+        b"\x00\xff",
+        "application/octet-stream",
+    )
+
+
+def test_a_request_that_asks_for_a_stream_gets_one(stage: Any) -> None:
+    assert stage.events({"n": 3, "stream": True}) == [{"i": 0}, {"i": 1}, {"i": 2}]
+    assert stage.events({"n": 2}, accept="text/event-stream") == [{"i": 0}, {"i": 1}]
+    assert stage.post({"n": 3, "stream": False}).json() == {"n": 3, "stream": False}
+
+
+def test_a_session_echoes_text_and_bytes(stage: Any) -> None:
+    with stage.connect() as socket:
+        for message in ("hello", b"\x00\x01", "x" * 100_000):
+            socket.send(message)
+            assert socket.recv(10) == message
+
+
+def test_routes_take_forms_bodies_in_parts_and_values_of_their_path(stage: Any) -> None:
+    body = (
+        b'--b\r\ncontent-disposition: form-data; name="text"\r\n\r\nhi\r\n--b\r\n'
+        b'Content-Disposition: form-data; name="audio"; filename="a.wav"\r\n'
+        b"Content-Type: audio/wav\r\n\r\n\r\n--bc\r\n\r\n--b--\r\n"
+    )
+    kind = {"content-type": 'multipart/form-data; boundary="b"'}
+    assert stage.request("POST", "/form", body, kind).json() == {
+        "text": "hi",
+        "file": ["a.wav", 8],
+    }
+    assert stage.request("POST", "/form", body[:-10], kind).status == 400
+    assert stage.request("POST", "/form", b"{}").status == 415
+    assert stage.request("POST", "/sum", b"x" * 3_000_000).json() == 3_000_000
+    answer = stage.get("/voices/anna/a/b?x=1")
+    assert answer.json() == {"name": "anna", "rest": "a/b", "x": "1"}
+    assert (answer.status, answer.headers["x-voice"]) == (203, "anna")
+    assert stage.post("a b c", "/words").text == "abc"
+    answer = stage.post(None, "/wav")
+    assert (answer.body, answer.headers["content-type"]) == (b"RIFFdata", "audio/wav")
+
+
+def test_an_error_of_the_stage_has_its_status_and_tells_no_secret(stage: Any) -> None:
+    for name, status in (("input", 400), ("missing", 404), ("bug", 500)):
+        answer = stage.post({"raise": name})
+        error = answer.json()["error"]
+        assert (answer.status, error["code"]) == (status, status)
+        assert ("secret" in error["message"]) == (status < 500)
+    assert stage.post({"n": "fine"}).status == 200
+
+
+def test_a_wrong_type_is_the_stages_error_and_says_what_is_allowed(stage: Any) -> None:
+    answer = stage.post(None, "/odd")
+    assert answer.status == 500
+    assert "Everything.odd returned object; allowed: dict" in answer.json()["error"]["message"]
+
+
+def test_a_stream_that_breaks_says_so_and_does_not_end_cleanly(stage: Any) -> None:
+    import http.client
+
+    seen = b""
+    with pytest.raises(http.client.IncompleteRead), stage.stream(None, "/broken") as chunks:
+        for chunk in chunks:
+            seen += chunk
+    assert b'data: {"i":0}' in seen and b"event: error" in seen and b"ValueError" in seen
+
+
+def test_what_is_not_there_is_refused_with_what_is(stage: Any) -> None:
+    answer = stage.get("/anything")
+    assert (answer.status, answer.headers["allow"]) == (405, "POST")
+    assert stage.post({}, "/seen").headers["allow"] == "GET"
+    assert stage.request("POST", "/", b"<", {"content-type": "text/xml"}).status == 200
+
+
+def test_a_client_that_leaves_cancels_async_code_within_50_ms() -> None:
+    class Slow(Stage):
+        cancelled_s = 0.0
+
+        async def stream(self, body: Any, ctx: Context) -> AsyncIterator[bytes]:
+            yield b"begun"
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                assert ctx.cancelled
+                self.cancelled_s = time.monotonic()
+                raise
+
+    with serve(Slow) as served:
+        with served.stream(b"") as chunks:
+            assert next(chunks) == b"begun"
+        left_s = time.monotonic()
+        while not served.stage.cancelled_s:
+            assert time.monotonic() < left_s + 10
+            time.sleep(0.002)

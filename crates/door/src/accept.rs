@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::door::{Door, Phase};
+use crate::door::Door;
 use crate::io::gate::{Gate, GateLimits};
 use crate::io::head::Reject;
 use crate::io::link::{Link, Origin, Waiting};
@@ -144,7 +144,7 @@ fn poll(
     if !link.waker.borrow().will_wake(cx.waker()) {
         *link.waker.borrow_mut() = cx.waker().clone();
     }
-    if door.phase.get() == Phase::Closing && !std::mem::replace(is_told, true) {
+    if door.is_closing(link.origin) && !std::mem::replace(is_told, true) {
         Pin::new(&mut *server).graceful_shutdown();
     }
     let polled = server.poll_without_shutdown(cx);

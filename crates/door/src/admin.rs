@@ -213,7 +213,7 @@ impl Body for Feed {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.door.phase.get() == Phase::Closing {
+        if self.door.phase.get() >= Phase::Closing {
             return Poll::Ready(None);
         }
         let (lines, seq) = ready!(self.next.as_mut().poll(cx));

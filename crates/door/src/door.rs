@@ -14,7 +14,7 @@ use crate::auth::{AdminGuard, AdminListener};
 use crate::clock::now_ns;
 use crate::events::Events;
 use crate::history::History;
-use crate::io::link::Link;
+use crate::io::link::{Link, Origin};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
@@ -28,8 +28,10 @@ pub enum Phase {
     Serving,
     /// Not ready any more, still accepting.
     Draining,
-    /// No longer accepting; what runs is finished.
+    /// No longer accepting; what runs is finished, and its stages may still call each other.
     Closing,
+    /// Nothing runs any more that could call a stage: the internal listener ends too.
+    Ending,
 }
 
 /// Why new tables were not taken.
@@ -201,6 +203,21 @@ impl Door {
     /// Client connections open now, admin ones too.
     pub fn num_connections(&self) -> usize {
         self.seats.get()
+    }
+
+    /// Whether a connection of `origin` is to end as soon as it can.
+    pub fn is_closing(&self, origin: Origin) -> bool {
+        let last = match origin {
+            Origin::Internal => Phase::Ending,
+            _ => Phase::Closing,
+        };
+        self.phase.get() >= last
+    }
+
+    /// Whether there is a connection that is no stage's call, or one whose origin nobody knows yet.
+    pub fn has_clients(&self) -> bool {
+        let links = self.links.borrow();
+        links.len() < self.seats.get() || links.values().any(|l| l.origin != Origin::Internal)
     }
 
     /// Wakes every connection, so that it sees a change of phase.

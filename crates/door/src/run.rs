@@ -152,6 +152,8 @@ struct Accepting {
     task: AbortHandle,
     /// At a drain: whether it stops at once, because the next process answers on the same socket.
     stops_first: bool,
+    /// It goes on while anything runs that may call a stage.
+    stops_last: bool,
     socket: Option<std::path::PathBuf>,
 }
 
@@ -170,6 +172,7 @@ fn serve(door: &Rc<Door>, listeners: Vec<Open>) -> Result<Vec<Accepting>, String
             Accepting {
                 task: task.abort_handle(),
                 stops_first: is_inherited && origin.is_admin(),
+                stops_last: origin == Origin::Internal,
                 socket: path.filter(|_| !is_inherited),
             }
         });
@@ -197,16 +200,27 @@ async fn drain(door: &Rc<Door>, accepting: Vec<Accepting>) {
         .for_each(|one| one.task.abort());
     let accept_ms = door.routing().tables.limits.drain_accept_ms;
     tokio::time::sleep(Duration::from_millis(accept_ms)).await;
-    for one in &accepting {
-        one.task.abort();
-        if let Some(path) = &one.socket {
-            let _ = std::fs::remove_file(path);
-        }
-    }
+    accepting
+        .iter()
+        .filter(|one| !one.stops_last)
+        .for_each(stop);
     door.phase.set(Phase::Closing);
-    while door.num_connections() > 0 {
+    while door.has_clients() {
         // Again and again: a connection whose task has not run yet hears it the next time.
         door.wake_links();
         tokio::time::sleep(LOOK).await;
+    }
+    accepting.iter().filter(|one| one.stops_last).for_each(stop);
+    door.phase.set(Phase::Ending);
+    while door.num_connections() > 0 {
+        door.wake_links();
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn stop(one: &Accepting) {
+    one.task.abort();
+    if let Some(path) = &one.socket {
+        let _ = std::fs::remove_file(path);
     }
 }

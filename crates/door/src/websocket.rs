@@ -12,9 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::account::{Account, Ending};
 use crate::clock::now_ns;
-use crate::door::{Door, Phase};
+use crate::door::Door;
 use crate::io::frames::{CLOSE_1012, CLOSE_1012_MASKED, FrameWalk};
-use crate::io::link::{Link, Waiting};
+use crate::io::link::{Link, Origin, Waiting};
 use crate::io::sock::SharedSock;
 use crate::queue::SessionPermit;
 
@@ -97,13 +97,13 @@ impl Direction<'_> {
         self.pass(&mut to, first).await?;
         let mut buf = vec![0; READ_BYTES];
         loop {
-            if door.phase.get() == Phase::Closing && self.walk.is_between() {
+            if door.is_closing(self.link.origin) && self.walk.is_between() {
                 to.write_all(close).await?;
                 return drain(&mut from).await;
             }
             let read = tokio::select! {
                 read = from.read(&mut buf) => read?,
-                () = closing(door), if self.walk.is_between() => continue,
+                () = closing(door, self.link.origin), if self.walk.is_between() => continue,
             };
             if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -120,10 +120,10 @@ impl Direction<'_> {
 }
 
 /// Ready when the door has stopped accepting; the link is woken then.
-async fn closing(door: &Door) {
-    poll_fn(|_| match door.phase.get() {
-        Phase::Closing => Poll::Ready(()),
-        _ => Poll::Pending,
+async fn closing(door: &Door, origin: Origin) {
+    poll_fn(|_| match door.is_closing(origin) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
     })
     .await;
 }

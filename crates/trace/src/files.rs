@@ -100,20 +100,24 @@ impl Tree {
     /// Learns which files the tree has mapped or open; dearer, called rarely.
     pub fn look_at_files(&mut self, root: Tid) {
         for pid in self.pids(root) {
-            for line in text(format!("/proc/{pid}/maps")).lines() {
-                self.learn_mapping(line);
-            }
-            let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else {
-                continue;
-            };
-            for entry in open.flatten() {
-                if let (Ok(path), Ok(facts)) =
-                    (fs::read_link(entry.path()), fs::metadata(entry.path()))
-                    && facts.is_file()
-                {
-                    let id = file_id(facts.dev(), facts.ino());
-                    self.paths.insert(id, path.to_string_lossy().into_owned());
-                }
+            self.look_at_files_of(pid);
+        }
+    }
+
+    /// Learns which files one thread's process has mapped or open right now.
+    pub fn look_at_files_of(&mut self, tid: Tid) {
+        for line in text(format!("/proc/{tid}/maps")).lines() {
+            self.learn_mapping(line);
+        }
+        let Ok(open) = fs::read_dir(format!("/proc/{tid}/fd")) else {
+            return;
+        };
+        for entry in open.flatten() {
+            if let (Ok(path), Ok(facts)) = (fs::read_link(entry.path()), fs::metadata(entry.path()))
+                && facts.is_file()
+            {
+                let id = file_id(facts.dev(), facts.ino());
+                self.paths.insert(id, path.to_string_lossy().into_owned());
             }
         }
     }

@@ -61,6 +61,8 @@ fn is_zero(value: &u64) -> bool {
 struct ThreadFacts {
     pid: Tid,
     name: String,
+    /// The thread that created it; 0 when that was not seen.
+    parent: Tid,
 }
 
 #[derive(Serialize)]
@@ -123,7 +125,12 @@ impl Recorder {
     fn tick(&mut self) {
         let t_ns = now_ns();
         match &mut self.source {
-            Source::Kernel(instance) => instance.drain(),
+            Source::Kernel(instance) => {
+                instance.drain();
+                for tid in instance.readers_of_unnamed(&self.tree.paths) {
+                    self.tree.look_at_files_of(tid);
+                }
+            }
             Source::Samples(sampler) => {
                 if let Some(sampler) = sampler {
                     sampler.sample(t_ns);
@@ -202,7 +209,7 @@ impl Recorder {
         let partition = Partition {
             mode,
             slices: rows(slices, &self.tree),
-            threads: thread_facts(&self.tree),
+            threads: thread_facts(&self.tree, &timeline),
             commands: self
                 .tree
                 .processes
@@ -218,20 +225,17 @@ impl Recorder {
     }
 }
 
-fn thread_facts(tree: &Tree) -> HashMap<Tid, ThreadFacts> {
-    let name = |tid: &Tid| tree.names.get(tid).cloned().unwrap_or_default();
-    tree.process_of
-        .iter()
-        .map(|(tid, pid)| {
-            (
-                *tid,
-                ThreadFacts {
-                    pid: *pid,
-                    name: name(tid),
-                },
-            )
-        })
-        .collect()
+fn thread_facts(tree: &Tree, timeline: &Timeline) -> HashMap<Tid, ThreadFacts> {
+    let facts = |(tid, pid): (&Tid, &Tid)| {
+        let born = timeline.threads.get(tid).and_then(|thread| thread.born);
+        let facts = ThreadFacts {
+            pid: *pid,
+            name: tree.names.get(tid).cloned().unwrap_or_default(),
+            parent: born.map_or(0, |(parent, _)| parent),
+        };
+        (*tid, facts)
+    };
+    tree.process_of.iter().map(facts).collect()
 }
 
 fn rows(slices: Vec<Slice>, tree: &Tree) -> Vec<Row> {

@@ -1,12 +1,13 @@
 //! A private instance of the kernel's tracer: set up, drained while the command runs, removed.
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::decode::{Decoder, TRACEPOINTS};
-use crate::event::Event;
+use crate::event::{Event, FileId, Kind, Tid};
 use crate::ring::read_page;
 
 const MOUNT_POINTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -15,6 +16,12 @@ const BUFFER_KB: &str = "16384";
 const PAGE: usize = 4096;
 /// Above this many events (40 bytes each) recording stops and says so.
 const MAX_EVENTS: usize = 12_000_000;
+/// A file of which less was read since the last drain is not worth a look for its name.
+const WORTH_A_LOOK: u64 = 1 << 20;
+const MAX_LOOKS: u8 = 3;
+const LOOKS_A_TICK: usize = 2;
+/// The kernel's own number for the first PID namespace (PROC_PID_INIT_INO).
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// An instance below `instances/`, removed when dropped.
 #[derive(Debug)]
@@ -23,6 +30,10 @@ pub struct Instance {
     decoder: Decoder,
     pipes: Vec<File>,
     per_cpu: Vec<Vec<Event>>,
+    /// How many events of each CPU have been asked for files without a name.
+    asked: Vec<usize>,
+    /// Looks that named nothing: such a file is not asked for again.
+    given_up: HashMap<FileId, u8>,
     /// Pages before which the kernel dropped events, or that could not be read.
     pub lost_pages: usize,
     /// The event limit was reached.
@@ -52,6 +63,10 @@ fn write(path: &Path, value: &str) -> Result<(), String> {
 impl Instance {
     /// Begins to record the threads that `pid` creates from now on, and theirs.
     pub fn start(pid: u32) -> Result<Self, String> {
+        let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        if namespace.as_os_str() != FIRST_PID_NAMESPACE {
+            return Err("in a PID namespace the kernel's tracer uses other numbers".to_owned());
+        }
         let root = mounted()?.join(format!("instances/preroll-{}", std::process::id()));
         std::fs::create_dir(&root).map_err(|e| format!("{}: {e}", root.display()))?;
         match Self::configure(&root, pid) {
@@ -74,12 +89,15 @@ impl Instance {
             write(&root.join("events").join(name).join("enable"), "1")?;
         }
         let pipes = open_pipes(root)?;
-        let per_cpu = pipes.iter().map(|_| Vec::new()).collect();
+        let per_cpu: Vec<Vec<Event>> = pipes.iter().map(|_| Vec::new()).collect();
+        let asked = vec![0; pipes.len()];
         let instance = Self {
             root: root.to_owned(),
             decoder,
             pipes,
             per_cpu,
+            asked,
+            given_up: HashMap::new(),
             lost_pages: 0,
             is_full: false,
         };
@@ -100,6 +118,32 @@ impl Instance {
                 }
             }
         }
+    }
+
+    /// Threads that since the last call have brought bytes of files into memory whose names are
+    /// not in `known`: they may have them open still. A few at most: looking costs milliseconds.
+    pub fn readers_of_unnamed(&mut self, known: &HashMap<FileId, String>) -> Vec<Tid> {
+        let mut bytes_of: HashMap<(FileId, Tid), u64> = HashMap::new();
+        for (events, asked) in self.per_cpu.iter().zip(&mut self.asked) {
+            for event in &events[*asked..] {
+                if let Kind::Fetches { file, bytes } = event.kind
+                    && !known.contains_key(&file)
+                {
+                    *bytes_of.entry((file, event.tid)).or_default() += bytes;
+                }
+            }
+            *asked = events.len();
+        }
+        let mut tids = Vec::new();
+        for ((file, tid), bytes) in bytes_of {
+            let looks = self.given_up.entry(file).or_default();
+            if bytes >= WORTH_A_LOOK && *looks < MAX_LOOKS && !tids.contains(&tid) {
+                *looks += 1;
+                tids.push(tid);
+            }
+        }
+        tids.truncate(LOOKS_A_TICK);
+        tids
     }
 
     fn take(&mut self, cpu: usize, page: &[u8]) {

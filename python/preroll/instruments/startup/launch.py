@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from preroll.backends.base import Orphans, ProcessSpec, Stdio
+from preroll.backends.local import LocalBackend
+from preroll.errors import InputError
+from preroll.instruments.starts_ready import Answers, Connects, Ends, Ready, parse_ready
+from preroll.instruments.starts_stage import free_port
+from preroll.instruments.startup import hook
 from preroll.instruments.startup.base import Profile
+from preroll.instruments.startup.recorder import Recorder
+from preroll.instruments.startup.watch import Watch
+
+RECORDERS = ("auto", "tracefs", "proc", "off")
+NAME = "command"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +32,8 @@ class Options:
     `ready`: a regular expression, URL or port; None is the port of `{port}` in the command, else
     its end with status 0. `env` is added to this process's environment. `recorder`: "auto",
     "tracefs", "proc", or "off" (stamps only). `hook`: record imports in Python processes.
-    `on_ready` is awaited while the command still runs, after it was stamped ready.
+    `engine`: whose log lines are known; None guesses it from the command. `on_ready` is awaited
+    while the command still runs, after it was stamped ready.
     """
 
     command: tuple[str, ...]
@@ -31,10 +47,52 @@ class Options:
     pty: bool = False
     on_ready: Callable[[], Awaitable[None]] | None = None
 
+    def __post_init__(self) -> None:
+        if not self.command:
+            raise InputError("no command: give it after --, as in preroll profile -- PROGRAM …")
+        if self.recorder not in RECORDERS:
+            raise InputError(f"recorder {self.recorder!r}: allowed: {', '.join(RECORDERS)}")
+
 
 async def record(options: Options) -> Profile:
     """Runs the command once and ends its whole tree. Raises InputError, UnavailableError."""
-    raise NotImplementedError
+    from preroll.instruments.startup.assemble import assemble
+
+    port = free_port() if "{port}" in " ".join((*options.command, options.ready or "")) else None
+    argv = tuple(word.replace("{port}", str(port)) for word in options.command)
+    ready = parse_ready(options.ready, port)
+    if isinstance(ready, (Connects, Answers)) and await ready.is_so_now():
+        raise InputError(f"{ready}: something answers there before the start; end it first")
+    root = Path(tempfile.mkdtemp(prefix="preroll-profile-"))
+    async with AsyncExitStack() as stack:
+        stack.callback(shutil.rmtree, root, ignore_errors=True)
+        recorder = None
+        if options.recorder != "off":
+            recorder = await Recorder.start(options.recorder)
+            stack.push_async_callback(recorder.close)
+        backend = LocalBackend(root)
+        stack.callback(backend.close)
+        spec = specification(options, argv, root, ready)
+        seen = await Watch(backend, spec, ready, recorder).run(options.timeout_s, options.on_ready)
+        return assemble(options, argv, seen, hook.read(root / hook.FOLDER))
+
+
+def specification(options: Options, argv: tuple[str, ...], root: Path, ready: Ready) -> ProcessSpec:
+    env = {**os.environ, **options.env}
+    if options.hook:
+        env = hook.install(root / hook.FOLDER, env)
+    return ProcessSpec(
+        id=NAME,
+        argv=argv,
+        env=env,
+        cwd=options.cwd or Path.cwd(),
+        stdio=Stdio.PTY if options.pty else Stdio.PIPES,
+        tail_lines=100_000,
+        # A command that puts itself into the background is followed there, unless its own end
+        # is what is waited for.
+        orphans=Orphans.KILL if isinstance(ready, Ends) else Orphans.WAIT,
+        exact_stamps=True,
+    )
 
 
 def run(command: Sequence[str], ready: str | None = None, **more: object) -> Profile:

@@ -1,0 +1,35 @@
+"""Names for files that the recorder knows by number only: they were open too short a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from preroll.instruments.startup.base import Slice
+from preroll.instruments.startup.hook import PythonProcess
+
+
+def named(slices: Sequence[Slice], processes: Iterable[PythonProcess]) -> list[Slice]:
+    """`slices` with "inode DEVICE:NUMBER" replaced where a loaded module's file has that number."""
+    unnamed = {one.file for one in slices if one.file and one.file.startswith("inode ")}
+    names: dict[str, str] = {}
+    if unnamed:
+        files = {file for p in processes for load in p.loads for file in load.files}
+        for file in files:
+            number = _number(file)
+            if number in unnamed:
+                names[number] = file
+    if not names:
+        return list(slices)
+    return [replace(one, file=names.get(one.file or "", one.file)) for one in slices]
+
+
+def _number(file: str) -> str:
+    """The file as the recorder writes it (the kernel's encoding of device numbers)."""
+    try:
+        facts = os.stat(file)  # noqa: PTH116 (thousands of files: a Path for each is not free)
+    except OSError:
+        return ""
+    device = os.major(facts.st_dev) << 20 | os.minor(facts.st_dev)
+    return f"inode {device}:{facts.st_ino}"

@@ -10,6 +10,7 @@ from preroll.worker.answer import Response
 from preroll.worker.body import BodyReader, BodyStream, ClientLeftError, decode
 from preroll.worker.context import Context
 from preroll.worker.errors import StageFatal, status_of
+from preroll.worker.guard import leave_if_forked
 from preroll.worker.handlers import Handler
 from preroll.worker.pace import Pace
 from preroll.worker.sending import Stream
@@ -125,6 +126,7 @@ class Exchange:
             raise
 
     async def _send_whole(self, status: int, headers: list[answer.Header], body: bytes) -> None:
+        leave_if_forked()
         self.status = status
         self._is_complete = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})

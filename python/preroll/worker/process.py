@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
 from preroll.errors import InputError
-from preroll.worker import lifecycle, reporting, serving
+from preroll.worker import guard, lifecycle, reporting, serving
 from preroll.worker.app import App
 from preroll.worker.errors import StageFatal
 from preroll.worker.settings import VARIABLE, Settings
@@ -71,13 +72,21 @@ class Worker:
         return self.exit_status
 
     async def _serve(self, sockets: list[Any]) -> None:
-        starting = asyncio.get_running_loop().create_task(self._start())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        guard.arm(loop, lambda: serving.descriptors(self.server, sockets))
+        starting = loop.create_task(self._start())
         try:
             await self.server.serve(sockets=sockets)
         finally:
             starting.cancel()
         if self.exit_status == 0 and self.app.phase == "ready":
             await lifecycle.end(self.app)
+
+    def _stop(self) -> None:
+        """Running requests finish, then `close()` runs; how long is the holder's to say."""
+        self.server.should_exit = True
 
     async def _start(self) -> None:
         try:

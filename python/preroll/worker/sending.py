@@ -8,6 +8,7 @@ from typing import Any
 
 from preroll.worker import answer
 from preroll.worker.answer import Response
+from preroll.worker.guard import leave_if_forked
 from preroll.worker.pace import Pace
 
 DONE = b"data: [DONE]\n\n"
@@ -42,6 +43,7 @@ class Stream:
         return self._content_type.startswith(answer.EVENTS)
 
     async def put(self, chunk: Any) -> None:
+        leave_if_forked()
         if not self.is_started:
             chunk = await self._start(chunk)
             if chunk is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import socket
 from typing import Any
@@ -36,6 +37,12 @@ def server(app: App) -> Any:
         )
     import uvicorn
 
+    class Server(uvicorn.Server):
+        """Signals are the process's own affair."""
+
+        def capture_signals(self) -> Any:
+            return contextlib.nullcontext()
+
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -50,7 +57,18 @@ def server(app: App) -> Any:
         ws_per_message_deflate=False,
         ws_ping_interval=None,
     )
-    return uvicorn.Server(config)
+    return Server(config)
+
+
+def descriptors(server: Any, sockets: list[socket.socket]) -> list[int]:
+    """The numbers of what a server listens on and of its clients' connections."""
+    found = [one.fileno() for one in sockets]
+    for connection in server.server_state.connections:
+        transport = connection.transport
+        one = transport.get_extra_info("socket") if transport is not None else None
+        if one is not None:
+            found.append(one.fileno())
+    return [number for number in found if number >= 0]
 
 
 def inherited_sockets(environment: dict[str, str]) -> list[socket.socket]:

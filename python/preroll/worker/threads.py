@@ -13,6 +13,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from preroll.worker.guard import leave_if_forked
+
 
 class Job:
     """One call in a thread. `ended` runs on the loop once the thread is free again."""
@@ -69,6 +71,7 @@ class Threads:
                     result = job.function(*job.arguments)
                 except BaseException as raised:
                     error = raised
+            leave_if_forked()
             # A reference kept here would keep the request's objects alive until the next job.
             job.function, job.arguments = _nothing, ()
             try:

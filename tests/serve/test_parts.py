@@ -22,7 +22,7 @@ from preroll.config import parse_app
 from preroll.engines.base import get_engine
 from preroll.errors import InputError, UnavailableError
 from preroll.serve import statedir
-from preroll.serve.cause import explain, how_it_ended
+from preroll.serve.cause import explain, how_it_ended, last_line
 from preroll.serve.http import Lines, request
 from preroll.serve.publish import Publisher
 from preroll.serve.record import ReplicaRecord, spec_digest
@@ -68,6 +68,9 @@ def test_an_end_is_told_in_words(facts: dict[str, Any], words: str) -> None:
 def test_the_cause_is_the_last_line_even_when_the_engine_buries_it() -> None:
     lines = ["loading", "ValueError: no space on device", "cleaning up", "bye"]
     assert explain("exited", lines).splitlines()[-1].strip() == "ValueError: no space on device"
+    told = last_line(explain("exited", ["ok", "ValueError: no\x07 space " + "x" * 1000]))
+    assert told.startswith("ValueError: no  space x") and len(told) == 300
+    assert last_line("") == ""
     assert explain("exited", []) == "exited; it printed nothing"
     assert len(explain("exited", [f"line {n}" for n in range(1000)]).splitlines()) < 20
 
@@ -80,7 +83,7 @@ def test_tables_are_what_the_protocol_says() -> None:
     assert value["version"] == 5
     assert (stage["max_wait_ms"], stage["max_queue"]) == (1500, 7)
     assert stage["start"] == {"expected_ms": 900, "started_ns": 12}
-    assert stage["slo"] == {"ttft_ms": 800, "itl_ms": None}
+    assert stage["slo"] == {"ttft_ms": 800, "itl_ms": None, "pace_us": None}
     assert stage["replicas"][0]["state"] == "ready"
     assert value["routes"][0]["timeout_ms"] == 3000
     assert value["keys"] == [{"id": "a", "sha256": "0" * 64}]

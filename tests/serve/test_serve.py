@@ -102,8 +102,9 @@ def test_a_crash_loop_opens_the_circuit_and_shows_the_real_cause_last(serve: Ser
     answer = service.command("ps", "--state", str(service.state.root), "--json")
     stage = json.loads(answer.stdout)["stages"]["chat"]
     assert stage["circuit_open"] and stage["last_failure"].endswith("no file")
-    status, _, headers = service.chat()
+    status, body, headers = service.chat()
     assert status == 503 and "retry-after" in headers
+    assert b"ImportError: libfoo.so.2: no file" in body, "a client is told why"
 
 
 @pytest.mark.parametrize("manner", ["--health-only", "--fail-traffic"])

@@ -9,6 +9,8 @@ from preroll.backends.base import ProcessStatus
 from preroll.engines.cause import real_cause
 
 MAX_LINES = 12
+MAX_CHARACTERS = 300
+"""Of the line that clients are told."""
 
 
 def how_it_ended(status: ProcessStatus) -> str:
@@ -38,3 +40,10 @@ def explain(how: str, lines: Sequence[str]) -> str:
     cause = real_cause(said)
     others = [line for line in said if cause not in line][-MAX_LINES:]
     return "\n".join([f"{how}; its last lines:", *(f"  {line}" for line in [*others, cause])])
+
+
+def last_line(explanation: str) -> str:
+    """The line of `explain` that is the cause, short and printable: it goes to strangers."""
+    lines = [line.strip() for line in explanation.splitlines() if line.strip()]
+    last = "".join(c if c.isprintable() else " " for c in lines[-1]) if lines else ""
+    return last if len(last) <= MAX_CHARACTERS else last[: MAX_CHARACTERS - 1] + "…"

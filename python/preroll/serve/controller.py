@@ -293,7 +293,8 @@ class Controller:
         endpoints = {name: stage.endpoints() for name, stage in self.stages.items()}
         endpoints |= {name: upstream.endpoints() for name, upstream in self.upstreams.items()}
         starts = {name: stage.estimate() for name, stage in self.stages.items()}
-        return tables(self.app, endpoints, starts, version)
+        causes = {name: stage.cause() for name, stage in self.stages.items()}
+        return tables(self.app, endpoints, starts, version, causes)
 
     def _write_status(self) -> None:
         stages = {name: stage.status() for name, stage in self.stages.items()}

@@ -18,6 +18,7 @@ from preroll.core import Decision, ReplicaState, Start
 from preroll.engines.base import Engine, Listens
 from preroll.errors import PrerollError, UnavailableError
 from preroll.events import start_data
+from preroll.serve.cause import last_line
 from preroll.serve.record import ReplicaRecord, spec_digest
 from preroll.serve.replica import ReplicaRunner
 from preroll.serve.tables import Endpoint, StartEstimate
@@ -87,6 +88,14 @@ class StageRunner:
         expected_ms = UNMEASURED_START_MS if p90_s is None else round(p90_s * 1000)
         began = [r.spawned_s or r.since_s for r in starting]
         return StartEstimate(expected_ms, round(min(began) * 1e9) if began else None)
+
+    def cause(self) -> str | None:
+        """Why nothing starts, in one line for clients; None while nothing is known to be wrong."""
+        supervisor = self.supervisor
+        is_failing = supervisor.is_open or supervisor.is_blocked or supervisor.wake_s() is not None
+        if not is_failing or not supervisor.last_failure:
+            return None
+        return last_line(supervisor.last_failure)
 
     def counts(self) -> ReplicaCounts:
         live = self.supervisor.live()

@@ -38,10 +38,15 @@ def tables(
     endpoints: Mapping[str, Sequence[Endpoint]],
     starts: Mapping[str, StartEstimate | None],
     version: int,
+    causes: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
-    """The whole document of `PUT /tables`. Raises InputError for a secret that is not there."""
+    """The whole document of `PUT /tables`; `causes` say why a stage's replicas do not start.
+
+    Raises InputError for a secret that is not there.
+    """
+    causes = causes or {}
     stages = {
-        name: _stage(stage, endpoints.get(name, ()), starts.get(name))
+        name: _stage(stage, endpoints.get(name, ()), starts.get(name), causes.get(name))
         for name, stage in app.stages.items()
     }
     routes = [
@@ -74,7 +79,7 @@ def tables(
 
 
 def _stage(
-    stage: Stage, endpoints: Sequence[Endpoint], start: StartEstimate | None
+    stage: Stage, endpoints: Sequence[Endpoint], start: StartEstimate | None, cause: str | None
 ) -> dict[str, Any]:
     return {
         "models": list(get_engine(stage.engine).models(stage)),
@@ -93,6 +98,7 @@ def _stage(
         "frame_us": _us(stage.frame_s),
         "kv_tokens": stage.kv_tokens,
         "replicas": [_replica(endpoint) for endpoint in endpoints],
+        "cause": cause,
     }
 
 

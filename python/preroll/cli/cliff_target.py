@@ -17,7 +17,7 @@ from preroll.errors import InputError, PrerollError, RefusedError
 from preroll.fingerprints import DigestCache, cache_path, fingerprint
 from preroll.instruments.cliff.report import measurement
 from preroll.instruments.cliff.search import Cliff
-from preroll.instruments.load.requests import Server, parse_url
+from preroll.instruments.load.requests import Server, parse_address, parse_url
 from preroll.instruments.replica import own_replica
 from preroll.serve.held import held_replica
 from preroll.serve.statedir import default_state
@@ -77,16 +77,17 @@ def loaded(found: Found, is_served: bool, state: Path | None) -> Iterator[Found]
         where = state_of(str(found.app.path), state)
         with held_replica(where, found.stage) as (replica, address):
             note = f"replica {replica} of the running app, out of the door's rotation meanwhile"
-            yield replace(found, server=_server(address), notes=(note,))
+            yield replace(found, server=parse_address(address), notes=(note,))
         return
     stage = found.app.stages[found.stage]
-    with own_replica(stage, found.app.directory, default_state("x").parent / MEASURING) as own:
+    with own_replica(stage, found.app.directory, measuring_folder()) as own:
         note = f"a replica of its own, ready after {own.start.total_s:.1f} s, no door in front"
-        yield replace(found, server=_server(own.address), notes=(note,))
+        yield replace(found, server=parse_address(own.address), notes=(note,))
 
 
-def _server(address: str) -> Server:
-    return parse_url(address if address.startswith("unix:") else f"http://{address[4:]}")
+def measuring_folder() -> Path:
+    """Where replicas that measurements start have their state."""
+    return default_state("x").parent / MEASURING
 
 
 def queue_depth(server: Server, level: int, depth: dict[int, float]) -> None:

@@ -6,9 +6,10 @@ import http.client
 import json
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from preroll.errors import InputError, UnavailableError
 from preroll.instruments.load.requests import Ask, Server
@@ -52,14 +53,20 @@ def model_of(server: Server, api: str) -> str:
 
 def get(server: Server, path: str) -> tuple[int, bytes]:
     """One GET. Raises UnavailableError when the server cannot be reached."""
-    connection = http.client.HTTPConnection(server.host, timeout=TIMEOUT_S)
+    return ask_once(server, {"method": "GET", "path": path}, TIMEOUT_S)
+
+
+def ask_once(server: Server, request: Mapping[str, Any], timeout_s: float) -> tuple[int, bytes]:
+    """One request (a template of the load client). Raises UnavailableError when nothing answers."""
+    connection = http.client.HTTPConnection(server.host, timeout=timeout_s)
     if server.address.startswith("unix:"):
         connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.sock.settimeout(TIMEOUT_S)
+        connection.sock.settimeout(timeout_s)
     try:
         if connection.sock is not None:
             connection.sock.connect(server.address.removeprefix("unix:"))
-        connection.request("GET", path)
+        body, headers = request.get("body"), request.get("headers", {})
+        connection.request(request.get("method", "POST"), request["path"], body, headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
     except (OSError, http.client.HTTPException) as error:

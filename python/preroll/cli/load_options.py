@@ -30,6 +30,17 @@ def seconds(text: str | None, name: str) -> float | None:
         raise InputError(f"{name} '{text}': {error}") from None
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    """Whole numbers above 0, comma-separated. Raises InputError."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 1:
+        raise InputError(f"'{text}'; allowed: whole numbers above 0, comma-separated")
+    return found
+
+
 @Parameter(name="*")
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +11,11 @@ import cyclopts
 from cyclopts import Parameter
 
 from preroll.cli.call import call
-from preroll.cli.load_inputs import header_pairs, model_of
-from preroll.cli.load_options import seconds
-from preroll.errors import InputError
+from preroll.cli.load_inputs import ask_once, header_pairs, model_of
+from preroll.cli.load_options import numbers, seconds
+from preroll.cli.probe_colocation import colocate
+from preroll.cli.probe_warm import warm
+from preroll.errors import UnavailableError
 from preroll.instruments import determinism, ingress
 from preroll.instruments.load.requests import Ask, Server, parse_url, template
 from preroll.instruments.load.text import prompts as built_in
@@ -23,6 +24,7 @@ HELP = f"""{__doc__}
 
     preroll probe determinism http://127.0.0.1:9001
     preroll probe ingress http://127.0.0.1:8080 --past http://127.0.0.1:9001
+    preroll probe warm app.toml chat --against compiled.toml
 """
 
 
@@ -34,6 +36,8 @@ def probe_app() -> cyclopts.App:
     app = cyclopts.App(name="preroll probe", help=HELP, help_format="plaintext", version_flags=[])
     app.command(same, name="determinism")
     app.command(through, name="ingress")
+    app.command(warm, name="warm")
+    app.command(colocate, name="colocation")
     return app
 
 
@@ -64,7 +68,7 @@ def same(
     server, headers = parse_url(url), header_pairs(header, key_env)
     name = model if model is not None else model_of(server, "chat")
     settings = determinism.Settings(
-        levels=_levels(levels),
+        levels=numbers(levels),
         answers=answers,
         max_tokens=max_tokens,
         timeout_s=seconds(timeout, "--timeout") or 120.0,
@@ -118,21 +122,11 @@ def through(
     door, server = parse_url(url), parse_url(past)
     name = model if model is not None else model_of(door, "chat")
     ask = Ask(model=name, max_tokens=max_tokens)
-    found = ingress.probe(door, server, ask, _levels(connections), requests)
+    found = ingress.probe(door, server, ask, numbers(connections), requests)
     print(ingress.text(found, f"{url} in front of {past}"))
     if out is not None:
         out.write_text(json.dumps(ingress.to_json(found), indent=1) + "\n")
     return 0
-
-
-def _levels(text: str) -> tuple[int, ...]:
-    try:
-        found = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        found = ()
-    if not found or min(found) < 1:
-        raise InputError(f"levels '{text}'; allowed: whole numbers above 0, comma-separated")
-    return found
 
 
 def _margin(
@@ -152,14 +146,8 @@ def _margin(
         extra=extra,
     )
     request = template(server, ask, prompt)
-    if server.address.startswith("unix:"):
-        return None
-    connection = http.client.HTTPConnection(server.host, timeout=settings.timeout_s)
     try:
-        connection.request("POST", request["path"], request["body"], request["headers"])
-        answer: Any = json.loads(connection.getresponse().read())
+        answer: Any = json.loads(ask_once(server, request, settings.timeout_s)[1])
         return determinism.margin_at(answer["choices"][0]["logprobs"]["content"], position)
-    except (OSError, http.client.HTTPException, ValueError, KeyError, IndexError, TypeError):
+    except (UnavailableError, ValueError, KeyError, IndexError, TypeError):
         return None
-    finally:
-        connection.close()

@@ -59,6 +59,11 @@ def parse_url(url: str) -> Server:
     return Server(f"tcp:{where}", where, path)
 
 
+def parse_address(address: str) -> Server:
+    """An address as the door's tables have it: "unix:/path" or "tcp:HOST:PORT"."""
+    return parse_url(address if address.startswith("unix:") else f"http://{address[4:]}")
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What one request asks for."""

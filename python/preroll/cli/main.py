@@ -35,6 +35,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "Measure", "ablate", "preroll.cli.ablate", "one thing changed: is the start really faster?"
     ),
+    Command("Measure", "profile", "preroll.cli.profile", "where a start's time goes, to the total"),
     Command("Measure", "load", "preroll.cli.load", "load a server, and say what the numbers mean"),
     Command("Measure", "cliff", "preroll.cli.cliff", "find where a server stops keeping its SLO"),
     Command("Measure", "probe", "preroll.cli.probe", "determinism under load; a door in the way"),

@@ -19,6 +19,8 @@ from preroll.instruments.startup.load_graph import package_of
 
 MAX_FILES = 30
 MAX_PROCESSES = 30
+# A process that the start waited for less than this share of it is a crumb.
+MIN_PROCESS_SHARE = 0.001
 
 
 def by_cause(slices: Sequence[Slice]) -> dict[str, float]:
@@ -114,7 +116,9 @@ def process_times(
     parts: dict[int, list[Slice]] = defaultdict(list)
     for one in slices:
         parts[one.pid].append(one)
-    dearest = sorted(parts, key=lambda pid: -sum(one.seconds for one in parts[pid]))
+    seconds = {pid: sum(one.seconds for one in some) for pid, some in parts.items()}
+    least_s = MIN_PROCESS_SHARE * sum(seconds.values())
+    dearest = sorted((p for p in parts if seconds[p] >= least_s), key=lambda p: -seconds[p])
     found = [
         ProcessTime(
             pid=pid,

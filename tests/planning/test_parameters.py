@@ -32,6 +32,33 @@ PUBLISHED = [
     ("MiMo-V2-Flash", 309.0, 15.0),
     ("Whisper-large-v3", 1.543, None),
     ("SmolLM2-135M", 0.1345, None),
+    ("SmolLM2-1.7B", 1.711, None),
+    ("TinyLlama-1.1B", 1.100, None),
+    ("Llama-3.3-70B", 70.554, None),
+    ("Llama-3.2-1B", 1.236, None),
+    ("Llama-3.2-3B", 3.213, None),
+    ("Llama-2-7B", 6.738, None),
+    ("Llama-2-70B", 68.977, None),
+    ("DeepSeek-R1", 671.0, 37.0),
+    ("Qwen2.5-0.5B", 0.494, None),
+    ("Qwen2.5-1.5B", 1.544, None),
+    ("Qwen2.5-3B", 3.086, None),
+    ("Qwen2.5-7B", 7.616, None),
+    ("Qwen2.5-14B", 14.770, None),
+    ("Qwen2.5-32B", 32.764, None),
+    ("Qwen2.5-72B", 72.706, None),
+    ("Qwen3-1.7B", 1.721, None),
+    ("Qwen3-4B", 4.022, None),
+    ("Qwen3-14B", 14.768, None),
+    ("Mistral-7B", 7.248, None),
+    ("Mistral-Small-24B", 23.572, None),
+    ("Mistral-Large-123B", 122.61, None),
+    ("Mixtral-8x22B", 140.63, 39.0),
+    ("Gemma-2-9B", 9.242, None),
+    ("Gemma-2-27B", 27.227, None),
+    ("Gemma-3-12B", 11.77, None),
+    ("Gemma-3-27B", 27.01, None),
+    ("Phi-4", 14.66, None),
 ]
 
 
@@ -46,6 +73,50 @@ def test_total_and_active_parameters(name: str, total: float, active: float | No
 def test_every_built_in_model_has_a_shape() -> None:
     for name in models.builtin():
         assert models.find(name).weight_bytes > 0
+
+
+NAMES = [
+    ("llama-3.3-70b", "Llama-3.3-70B"),
+    ("meta-llama/Llama-3.3-70B-Instruct", "Llama-3.3-70B"),
+    ("Meta-Llama-3.1-8B-Instruct", "Llama-3.1-8B"),
+    ("google/gemma-3-27b-it", "Gemma-3-27B"),
+    ("mistralai/Mistral-7B-Instruct-v0.3", "Mistral-7B"),
+    ("Llama-2-7b-chat-hf", "Llama-2-7B"),
+    ("QWEN3-32B", "Qwen3-32B"),
+]
+
+
+@pytest.mark.parametrize(("typed", "name"), NAMES)
+def test_a_name_is_known_as_people_type_it(typed: str, name: str) -> None:
+    assert models.find(typed).name == name
+
+
+def test_the_engine_gets_a_repository_and_a_repository_is_kept() -> None:
+    assert models.reference("llama-3.3-70b") == "meta-llama/Llama-3.3-70B-Instruct"
+    kept = "meta-llama/Meta-Llama-3.1-8B-Instruct"
+    assert models.reference(kept) == kept
+    assert models.reference("./my-model") == "./my-model"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("llama3.3-70b", "Llama-3.3-70B"), ("qwen3-32", "Qwen3-32B"), ("DeepSeekV3", "DeepSeek-V3")],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(typed: str, meant: str) -> None:
+    with pytest.raises(InputError, match=f"did you mean {meant}"):
+        models.find(typed)
+
+
+def test_a_name_like_no_other_gets_no_guess() -> None:
+    with pytest.raises(InputError) as raised:
+        models.find("zzz")
+    assert "did you mean" not in str(raised.value)
+
+
+def test_a_shared_architecture_may_have_its_own_context() -> None:
+    assert models.find("Llama-3-70B").max_context == 8192
+    assert models.find("Llama-3.1-70B").max_context == 131_072
+    assert models.find("Qwen3-30B-A3B-2507").max_context == 262_144
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6))

@@ -1,6 +1,7 @@
 """SIGKILL of control, door, holders and workers at random instants under load, with invariants.
 
-PREROLL_KILLS sets how many kills the long run makes, PREROLL_SEED which.
+PREROLL_KILLS sets how many kills the long run makes, PREROLL_SEED which. Kills come on average
+every 0.25 s: faster than control comes back, so that it is often killed while it adopts or starts.
 """
 
 from __future__ import annotations
@@ -26,16 +27,22 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "serve"))
 
 from served import Served, engine_stage, tokens, until
 
+from preroll.backends.processes import is_alive
 from preroll.events import read
+from preroll.serve.doorhouse import DOOR_ID
+from preroll.serve.statedir import read_json
 
-QUICK_KILLS = 30
+QUICK_KILLS = 60
 LONG_KILLS = int(os.environ.get("PREROLL_KILLS", "0"))
 SEED = int(os.environ.get("PREROLL_SEED", "1"))
 REPLICAS = 3
 CLIENTS = 4
-VICTIMS = ("control", "door", "holder", "worker")
-WEIGHTS = (2, 2, 3, 4)
-SETTLE_S = 110.0
+WEIGHTS = {"control": 3, "door": 2, "door's holder": 1, "holder": 3, "worker": 4}
+MEAN_GAP_S = 0.25
+PAUSE_S = 0.05
+"""After a request that was not answered: no busy loop beside what is measured."""
+MAX_OPEN_FILES = 60
+SETTLE_S = 60.0
 ENGINE = ("--interval", "0.02", "--tokens", "10")
 
 
@@ -65,7 +72,10 @@ class Client(threading.Thread):
         while not self.stopping.is_set():
             count += 1
             request_id = f"client{self.number}-{count}"
-            self.history.note(request_id, self.one(request_id))
+            outcome = self.one(request_id)
+            self.history.note(request_id, outcome)
+            if outcome != "ok":
+                self.stopping.wait(PAUSE_S)
 
     def one(self, request_id: str) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", self.service.port, timeout=60)
@@ -76,7 +86,6 @@ class Client(threading.Thread):
             response = connection.getresponse()
             return self.judge(request_id, response, response.read())
         except (OSError, http.client.HTTPException):
-            self.stopping.wait(0.02)  # the door is away: no busy loop
             return "unknown"
         finally:
             connection.close()
@@ -107,12 +116,9 @@ class Killer:
     count: Counter[str] = field(default_factory=Counter)
 
     def kill(self) -> None:
-        victim = self.chance.choices(VICTIMS, WEIGHTS)[0]
+        victim = self.chance.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
         if victim == "control":
-            self.service.kill()
-            self.count[victim] += 1
-            time.sleep(self.chance.uniform(0, 0.3))
-            self.service.start(wait=False)
+            self.kill_control()
             return
         pids = list(self.candidates(victim))
         if pids:
@@ -120,15 +126,23 @@ class Killer:
                 os.kill(self.chance.choice(pids), signal.SIGKILL)
                 self.count[victim] += 1
 
+    def kill_control(self) -> None:
+        self.service.kill()
+        self.count["control"] += 1
+        time.sleep(self.chance.uniform(0, 0.2))
+        self.service.start(wait=False)
+
     def candidates(self, victim: str) -> Iterator[int]:
-        seen = self.service.survey()
-        if victim == "door" and seen.door is not None and seen.door.pid:
-            yield seen.door.pid
-        for one in seen.replicas:
-            if victim == "holder":
-                yield one.status.owner_pid
-            elif victim == "worker" and one.status.pid and not one.status.has_exited:
-                yield one.status.pid
+        """From the files that holders leave: asking would wait for those that are just dying."""
+        is_door, name = victim.startswith("door"), ("pid", "pid_start_ticks")
+        if victim.endswith("holder"):
+            name = ("holder_pid", "holder_start_ticks")
+        folders = self.service.state.holders
+        for folder in sorted(folders.iterdir() if folders.is_dir() else ()):
+            status = read_json(folder / "status.json") or {}
+            pid, ticks = status.get(name[0]), status.get(name[1])
+            if (folder.name == DOOR_ID) == is_door and pid and is_alive(pid, ticks):
+                yield pid
 
 
 def open_files(pid: int) -> int:
@@ -167,13 +181,15 @@ def run(tmp_path: Path, kills: int, seed: int) -> None:
         for client in clients:
             client.start()
         while killer.count.total() < kills:
-            time.sleep(killer.chance.expovariate(1 / 0.4))
+            time.sleep(killer.chance.expovariate(1 / MEAN_GAP_S))
             killer.kill()
+        killer.kill_control()  # the next one knows of no crash loop, so that nothing is held back
         until(lambda: settled(service), f"all is well again after {killer.count}", SETTLE_S)
         for client in clients:
             client.stopping.set()
         for client in clients:
             client.join(60)
+        print(dict(killer.count), dict(Counter(history.outcomes.values())))
         check(service, history, journal)
         assert service.stop() == 0
         assert service.pids() == [] and service.holder_pids() == []
@@ -207,7 +223,7 @@ def check(service: Served, history: History, journal: Path) -> None:
     assert refused & set(began) == set(), "a refused request ran"
     finished = {i for i, outcome in history.outcomes.items() if outcome == "ok"}
     assert finished <= set(began) and counts["ok"] > 0, counts
-    owners(service)
+    until(lambda: wrongs(service) == [], lambda: wrongs(service))
     with sqlite3.connect(service.state.events) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     db.close()
@@ -215,20 +231,27 @@ def check(service: Served, history: History, journal: Path) -> None:
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "an event is missing"
 
 
-def owners(service: Served) -> None:
+def wrongs(service: Served) -> list[str]:
     """One owner per worker: each process belongs to a living holder, each holder to one worker."""
     seen = service.survey()
-    assert len(service.holder_pids()) == REPLICAS + 1
+    holders, pids = service.holder_pids(), service.pids()
+    found = []
+    if len(holders) != REPLICAS + 1:
+        found.append(f"holders: {holders}")
     # each replica is its engine and the child that the engine put into a session of its own
-    assert len(service.pids()) == 2 * REPLICAS + 1
+    if len(pids) != 2 * REPLICAS + 1:
+        found.append(f"processes: {pids}")
     trees = [one.status.usage.processes for one in seen.replicas if one.status.usage]
-    assert trees == [2] * REPLICAS
+    if trees != [2] * REPLICAS:
+        found.append(f"processes by replica: {trees}")
     names = {p.name for p in service.state.run.glob("*.sock")}
     live = {f"{one.status.id}.sock" for one in seen.replicas}
-    assert names == live | {"door.sock", "door-1.sock", "internal.sock"}
-    assert seen.door is not None and seen.door.pid
-    for pid in (seen.door.pid, *service.holder_pids()):
-        assert open_files(pid) < 60, f"process {pid} keeps files open"
+    if names != live | {"door.sock", "door-1.sock", "internal.sock"}:
+        found.append(f"sockets: {names}")
+    if seen.door is None or not seen.door.pid:
+        return [*found, f"door: {seen.door}"]
+    files = {pid: open_files(pid) for pid in (seen.door.pid, seen.control_pid or 0, *holders)}
+    return found + [f"{n} files open: {p}" for p, n in files.items() if not 0 < n < MAX_OPEN_FILES]
 
 
 def test_kills_at_random_instants_violate_no_invariant(tmp_path: Path) -> None:

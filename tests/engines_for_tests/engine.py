@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -130,6 +129,15 @@ async def serve(args: argparse.Namespace) -> None:
     os._exit(0)
 
 
+def leave_a_child() -> None:
+    """One in a session of its own, that ignores SIGTERM."""
+    if os.fork() == 0:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+        os._exit(0)
+
+
 def main() -> None:
     args = options()
     for line in args.say:
@@ -137,8 +145,7 @@ def main() -> None:
     if args.ignore_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if args.setsid_child:
-        code = "import time, signal; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
-        subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+        leave_a_child()
     if args.exit_at_once is not None:
         print("loading device", flush=True)
         print(args.last_words, file=sys.stderr, flush=True)

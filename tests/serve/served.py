@@ -30,15 +30,20 @@ TIMEOUT_S = 60.0
 MARK = b"PREROLL_HOLDER_DIR="
 
 
-def until(condition: Callable[[], Any], what: str = "", timeout_s: float = TIMEOUT_S) -> Any:
-    """The first true value of `condition`, polled with a deadline."""
+def until(
+    condition: Callable[[], Any],
+    what: str | Callable[[], Any] = "",
+    timeout_s: float = TIMEOUT_S,
+) -> Any:
+    """The first true value of `condition`, polled with a deadline; `what` was waited for."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s:g} s: {what or condition}")
+            said = what() if callable(what) else what
+            raise AssertionError(f"not within {timeout_s:g} s: {said or condition}")
         time.sleep(0.02)
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,58 @@ def test_the_door_comes_back_under_control_and_its_events_are_followed(serve: Se
             return False
 
     until(served, "a demand at the new door starts the replica")
+
+
+def test_the_doors_holder_is_replaced_too_and_the_new_door_has_the_tables(serve: Serve) -> None:
+    service = serve(engine_stage())
+    service.start()
+    before = service.survey().door
+    assert before is not None
+    os.kill(before.owner_pid, signal.SIGKILL)
+
+    def replaced() -> bool:
+        try:
+            return service.chat()[0] == 200
+        except OSError:
+            return False
+
+    until(replaced, "another door serves on the same port")
+    after = service.survey().door
+    assert after is not None and after.owner_pid != before.owner_pid
+    lost = [e for e in read(service.state.events) if e.kind == "door_lost"]
+    assert "its holder was killed" in lost[0].data["reason"]
+    assert service.stop() == 0
+    assert service.pids() == [] and service.holder_pids() == []
+
+
+def test_port_zero_is_announced_as_the_port_it_got_and_kept_by_whoever_comes_next(
+    serve: Serve,
+) -> None:
+    service = serve(engine_stage())
+    service.file.write_text(service.file.read_text().replace(f":{service.port}", ":0"))
+    service.start()
+
+    def announced() -> int:
+        line = service.wait_said("serving on http://127.0.0.1:")
+        return int(line.rpartition(":")[2])
+
+    service.port = announced()
+    assert service.port != 0 and service.chat()[0] == 200
+    door = service.survey().door
+    assert door is not None
+    os.kill(door.owner_pid, signal.SIGKILL)
+    until(lambda: any(e.kind == "door_lost" for e in read(service.state.events)), "it is missed")
+
+    def served() -> bool:
+        with suppress(OSError):
+            return service.chat()[0] == 200
+        return False
+
+    until(served, "the new door has the port of the old one")
+    service.kill()
+    service.start()
+    assert announced() == service.port and service.chat()[0] == 200
+    assert not any("warning" in line for line in service.output)
 
 
 def test_a_start_that_was_under_way_is_taken_up_not_repeated(serve: Serve) -> None:

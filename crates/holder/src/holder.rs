@@ -381,6 +381,7 @@ impl Holder {
             exit: current.and_then(|g| g.exit),
             lines: self.output.ring.next() - 1,
             last_line_ns: self.output.ring.last_ns(),
+            listen: &self.sockets.bound,
             limits_applied: Applied {
                 memory: &self.limiter.groups.memory,
                 cpus: &self.limiter.cpus,

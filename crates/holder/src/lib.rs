@@ -29,6 +29,9 @@ use std::process::ExitCode;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
+/// How long the lock of another holder, that may be about to end, is waited for.
+const LOCK_WAIT_NS: u64 = 1000 * clock::MS;
+
 const USAGE: &str = "usage: preroll-holder SPEC.json   (preroll starts it; docs/protocol.md)";
 
 /// Runs the program; returns its exit status: 2 when the specification cannot be carried out.
@@ -76,17 +79,22 @@ fn run(path: &Path) -> Result<(), String> {
 }
 
 /// One holder per directory: the lock is held on the directory itself, which may be read-only.
+/// Whoever only looks whether a holder lives has it for an instant, too: that is waited for.
 fn lock(spec: &spec::Spec) -> Result<OwnedFd, String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(&spec.dir, flags, Mode::empty())
         .map_err(|error| format!("dir {}: {error}", spec.dir.display()))?;
-    rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        format!(
-            "id {}: another holder runs in {}",
-            spec.id,
-            spec.dir.display()
-        )
-    })?;
+    let deadline_ns = clock::now_ns() + LOCK_WAIT_NS;
+    while let Err(error) = rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+        if error != rustix::io::Errno::WOULDBLOCK || clock::now_ns() > deadline_ns {
+            return Err(format!(
+                "id {}: another holder runs in {}",
+                spec.id,
+                spec.dir.display()
+            ));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
     Ok(dir)
 }
 

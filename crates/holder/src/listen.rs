@@ -19,6 +19,8 @@ pub struct Sockets {
     pub fds: Vec<OwnedFd>,
     names: String,
     files: Vec<PathBuf>,
+    /// The addresses in the same order; a port that was 0 is the one that the kernel gave.
+    pub bound: Vec<spec::Listen>,
     /// Keep the numbers that the child's sockets will get from being used for anything else.
     _reserved: Vec<OwnedFd>,
 }
@@ -28,19 +30,22 @@ impl Sockets {
         let first_free = FIRST_FD + i32::try_from(listen.len()).unwrap_or(i32::MAX);
         let reserved = reserve(first_free).map_err(|error| format!("listen: {error}"))?;
         let names: Vec<&str> = listen.iter().map(|one| one.name.as_str()).collect();
-        let (fds, names, files) = (Vec::new(), names.join(":"), Vec::new());
         let mut sockets = Self {
-            fds,
-            names,
-            files,
+            fds: Vec::new(),
+            names: names.join(":"),
+            files: Vec::new(),
+            bound: Vec::new(),
             _reserved: reserved,
         };
         for spec::Listen { name, address } in listen {
-            let bound = bind_one(address, &mut sockets.files)
-                .and_then(|fd| move_above(fd, first_free).map_err(|error| error.to_string()));
-            sockets
-                .fds
-                .push(bound.map_err(|error| format!("listen {name}: {address}: {error}"))?);
+            let fd = bind_one(address, &mut sockets.files)
+                .and_then(|fd| move_above(fd, first_free).map_err(|error| error.to_string()))
+                .map_err(|error| format!("listen {name}: {address}: {error}"))?;
+            sockets.bound.push(spec::Listen {
+                name: name.clone(),
+                address: with_its_port(address, &fd),
+            });
+            sockets.fds.push(fd);
         }
         Ok(sockets)
     }
@@ -123,6 +128,15 @@ fn bind_tcp(host: &str) -> Result<OwnedFd, String> {
     bind().map_err(|error: rustix::io::Errno| error.to_string())
 }
 
+/// A TCP address whose port was left to the kernel, with the port that it chose.
+fn with_its_port(address: &str, fd: &OwnedFd) -> String {
+    let name = rustix::net::getsockname(fd).map(std::net::SocketAddr::try_from);
+    match (address.strip_suffix(":0"), name) {
+        (Some(host), Ok(Ok(bound))) => format!("{host}:{}", bound.port()),
+        _ => address.to_owned(),
+    }
+}
+
 /// Binds a Unix socket; a file that nobody answers on is a leftover and is replaced.
 pub fn bind_unix(path: &Path) -> Result<UnixListener, String> {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -159,6 +173,9 @@ mod tests {
         let sockets = Sockets::bind(&[listen("tcp:127.0.0.1:0"), listen(&unix)]).unwrap();
         assert!(sockets.fds.iter().all(|fd| fd.as_raw_fd() >= FIRST_FD + 2));
         assert_eq!(sockets.environment()[1].1, "public:public");
+        let port = sockets.bound[0].address.strip_prefix("tcp:127.0.0.1:");
+        assert!(port.unwrap().parse::<u16>().unwrap() > 0);
+        assert_eq!(sockets.bound[1].address, unix);
         drop(sockets);
         assert!(!dir.path().join("a.sock").exists());
     }

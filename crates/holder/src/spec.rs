@@ -58,7 +58,7 @@ pub enum Orphans {
     Wait,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, serde::Serialize)]
 pub struct Listen {
     pub name: String,
     pub address: String,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::spec::Listen;
 use crate::tree::Usage;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -40,6 +41,7 @@ pub struct Status<'a> {
     pub exit: Option<Exit>,
     pub lines: u64,
     pub last_line_ns: Option<u64>,
+    pub listen: &'a [Listen],
     pub limits_applied: Applied<'a>,
     pub oom_kills: u64,
     pub cgroups: Vec<PathBuf>,

@@ -6,7 +6,8 @@ import asyncio
 import fcntl
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ async def _ask(folder: Path, socket: Path) -> dict[str, Any]:
     try:
         return await HolderClient(socket).raw_status(STATUS_TIMEOUT_S)
     except PrerollError:
-        if not await asyncio.to_thread(_is_holder_alive, folder):
+        if not await asyncio.to_thread(is_holder_alive, folder):
             raise
     return await HolderClient(socket).raw_status(SECOND_TIMEOUT_S)
 
@@ -81,9 +82,15 @@ def _judge(holder_id: str, status: dict[str, Any]) -> _Found:
 
 def _inspect_silent(folder: Path, socket: Path, why: str) -> _Found:
     """No answer: the holder has ended in order, was killed, hangs, or is of an earlier boot."""
+    with _locked(folder) as is_ours:
+        if not is_ours:
+            return _Found(folder.name, unusable=f"its holder lives and is silent: {why}")
+        return _clean_up(folder, socket)
+
+
+def _clean_up(folder: Path, socket: Path) -> _Found:
+    """While its folder is locked by us no new holder can begin in it."""
     status = last_status(folder)
-    if _is_holder_alive(folder):
-        return _Found(folder.name, unusable=f"its holder lives and is silent: {why}")
     socket.unlink(missing_ok=True)
     if status.get("boot_id", boot_id()) != boot_id():
         return _Found(folder.name, ended=_close(folder, status, "the machine was started anew"))
@@ -98,16 +105,27 @@ def _inspect_silent(folder: Path, socket: Path, why: str) -> _Found:
     return _Found(folder.name, leftover=Leftover(folder.name, killed, reason))
 
 
-def _is_holder_alive(folder: Path) -> bool:
+def is_holder_alive(folder: Path) -> bool:
     """A holder has its folder locked for as long as it lives, whatever became of its pid."""
+    with _locked(folder) as is_ours:
+        return not is_ours
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """The lock that a living holder has on its folder: False when it is taken.
+
+    A holder that begins meanwhile waits for a moment (`LOCK_WAIT` in the holder).
+    """
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
+        yield False
+    else:
+        yield True
     finally:
         os.close(file)
-    return False
 
 
 def last_status(folder: Path) -> dict[str, Any]:

@@ -111,6 +111,7 @@ class Usage:
 class ProcessStatus:
     """One process as its owner sees it. Times: CLOCK_MONOTONIC ns of the boot `boot_id`.
 
+    `listen`: the sockets that outlive it; a port that was 0 is the one that the kernel gave.
     `error` says what went wrong beside the exit (it could not be executed, processes were left
     behind); `limits_applied` says by what each limit is enforced, or `none: reason`.
     """
@@ -127,6 +128,7 @@ class ProcessStatus:
     exit: Exit | None = None
     lines: int = 0
     last_line_ns: int | None = None
+    listen: tuple[Listen, ...] = ()
     limits_applied: Mapping[str, str] = field(default_factory=dict)
     oom_kills: int = 0
     log_dropped_lines: int = 0

@@ -21,8 +21,14 @@ from preroll.errors import InputError, UnavailableError
 _logger = logging.getLogger("preroll.backends")
 
 PROGRAM = "preroll-holder"
+BUSY_WAIT_S = 0.5
+"""How long a folder's last holder, released already, may take to be gone."""
 START_TIMEOUT_S = 30.0
 """A holder is up in milliseconds; on a machine that swaps it may take its time."""
+
+
+class FolderBusyError(InputError):
+    """A holder has the folder: for good, or for the moment that it takes to end."""
 
 
 def find_program() -> Path:
@@ -98,7 +104,7 @@ def write_spec(folder: Path, value: dict[str, Any]) -> Path:
         finally:
             os.close(lock)
     except BlockingIOError as error:
-        raise InputError(
+        raise FolderBusyError(
             f"{value['id']}: another holder runs in {folder}; an id names one process: stop that"
             " one or take another id"
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from preroll.backends import adoption
 from preroll.backends.base import Adoption, Line, ProcessSpec, ProcessStatus
 from preroll.backends.holder_client import CALL_TIMEOUT_S, HolderClient, parse_status
 from preroll.backends.holder_start import (
+    BUSY_WAIT_S,
+    FolderBusyError,
     Reaper,
     find_program,
     start_holder,
@@ -47,14 +50,25 @@ class LocalBackend:
         return HolderClient(self._run / f"{process_id}.sock")
 
     async def start(self, spec: ProcessSpec) -> ProcessStatus:
-        folder, client = self.folder(spec.id), self.client(spec.id)
+        client = self.client(spec.id)
         self._starting.add(spec.id)
         try:
-            path = write_spec(folder, to_json(spec, folder, client.socket))
+            path = await self._write_spec(spec)
             await start_holder(self._program, path, self._reaper)
             return await client.status()
         finally:
             self._starting.discard(spec.id)
+
+    async def _write_spec(self, spec: ProcessSpec) -> Path:
+        folder, socket = self.folder(spec.id), self.client(spec.id).socket
+        deadline_s = time.monotonic() + BUSY_WAIT_S
+        while True:
+            try:
+                return write_spec(folder, to_json(spec, folder, socket))
+            except FolderBusyError:
+                if time.monotonic() > deadline_s:
+                    raise
+            await asyncio.sleep(0.01)
 
     async def adopt(self) -> Adoption:
         """See `Backend.adopt`; what is just being started is left alone."""
@@ -66,12 +80,17 @@ class LocalBackend:
         return tuple(status for status in asked if status is not None)
 
     async def _status_or_none(self, process_id: str) -> ProcessStatus | None:
-        if not self.folder(process_id).is_dir():
+        """With more patience for a holder that lives: it may be slow on a busy machine."""
+        folder = self.folder(process_id)
+        if not folder.is_dir():
             return None  # a socket of the door, not of a holder
-        try:
-            return await self.client(process_id).status(adoption.STATUS_TIMEOUT_S)
-        except PrerollError:
-            return None
+        for timeout_s in (adoption.STATUS_TIMEOUT_S, adoption.SECOND_TIMEOUT_S):
+            try:
+                return await self.client(process_id).status(timeout_s)
+            except PrerollError:
+                if not await asyncio.to_thread(adoption.is_holder_alive, folder):
+                    return None
+        return None
 
     async def status(self, process_id: str) -> ProcessStatus:
         """Of a process whose holder has been released: the last one it wrote."""

@@ -21,7 +21,7 @@ from preroll.core import Decision
 from preroll.engines.base import Listens, get_engine
 from preroll.errors import PrerollError, UnavailableError
 from preroll.events import EventLog, read
-from preroll.serve.door import Door, DoorEvent, is_fresh
+from preroll.serve.door import NEW_DOOR, Door, DoorEvent, is_fresh
 from preroll.serve.doorhouse import DoorHouse
 from preroll.serve.held import held
 from preroll.serve.measured import measured_starts
@@ -85,6 +85,7 @@ class Controller:
         self.warnings += await self.house.ensure(door)
         self.services.door.follow(self._door_event)
         self._for_ever(self.services.publisher.run)
+        self._for_ever(self.house.watch)
         self._for_ever(self._autoscale)
         self._for_ever(OveruseWatch(self.services, self.stages).run)
         self._tasks.append(asyncio.create_task(self._use_measurements()))
@@ -259,6 +260,9 @@ class Controller:
 
     def _door_event(self, event: DoorEvent) -> None:
         kind, name = str(event.get("kind")), str(event.get("stage"))
+        if kind == NEW_DOOR:
+            self.services.publisher.renew()
+            return
         if kind == "demand":
             if name in self.stages and is_fresh(event):
                 self.stages[name].demand(int(event.get("waiting", 1)))

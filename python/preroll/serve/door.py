@@ -13,6 +13,8 @@ from preroll.errors import UnavailableError
 from preroll.serve.http import Lines, request
 
 DoorEvent = dict[str, Any]
+NEW_DOOR = "new_door"
+"""Kind of an event of our own: another process than before answers as the door."""
 
 
 class Door:
@@ -84,6 +86,8 @@ class _Follower(threading.Thread):
             try:
                 current = int(self._door.health()["pid"])
                 if current != pid:
+                    if pid:
+                        self._give({"kind": NEW_DOOR})
                     pid, sequence = current, 0
                 self._lines = Lines(self._door.admin, f"/events?since={sequence}")
                 for line in self._lines:

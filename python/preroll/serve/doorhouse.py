@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preroll import __version__
-from preroll.backends.base import Listen, ProcessStatus
+from preroll.backends.base import HolderRefusedError, Listen, ProcessStatus
 from preroll.config import App
 from preroll.config.secrets import resolve_secret
 from preroll.errors import InputError, PrerollError, UnavailableError
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 DOOR_ID = "door-1"
 """Id of its holder; STATE/run/door.sock is the admin socket of the door itself."""
 START_TIMEOUT_S = 15.0
+FIRST_PAUSE_S = 0.05
+MAX_PAUSE_S = 5.0
+"""Between two attempts to bring a door back whose holder is gone, doubling."""
 
 
 class DoorHouse:
@@ -33,6 +37,7 @@ class DoorHouse:
         self._services = services
         self._backend = services.backend
         self.addresses: list[str] = []
+        self._wanted = tuple(app.serve.listen)
 
     async def ensure(self, found: ProcessStatus | None) -> list[str]:
         """Adopts the running door or starts one; returns what the user should know.
@@ -41,7 +46,7 @@ class DoorHouse:
         """
         warnings: list[str] = []
         if found is not None and not found.has_exited:
-            warnings = await self._adopt()
+            warnings = await self._adopt(found)
             await self._answering()
             return warnings
         if found is not None:
@@ -62,30 +67,66 @@ class DoorHouse:
         with suppress(PrerollError):
             await self._backend.release(DOOR_ID)
 
+    async def watch(self) -> None:
+        """Brings the door back for ever when its holder is gone, which restarts the door itself."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            with suppress(UnavailableError):
+                await self._backend.wait(DOOR_ID)
+            try:
+                is_new = await self._bring_back()
+            except PrerollError as error:
+                self._services.record("door_failed", data={"error": str(error)}, durable=False)
+                is_new = False
+            pause_s = FIRST_PAUSE_S if is_new else min(2 * pause_s, MAX_PAUSE_S)
+            await asyncio.sleep(pause_s)
+
+    async def _bring_back(self) -> bool:
+        """True when a new door answers; False when the holder lives after all."""
+        adoption = await self._backend.adopt()
+        if DOOR_ID in adoption.unusable or any(s.id == DOOR_ID for s in adoption.running):
+            return False
+        reason = next((one.reason for one in adoption.leftovers if one.id == DOOR_ID), "it ended")
+        self._services.record("door_lost", data={"reason": reason})
+        if any(status.id == DOOR_ID for status in adoption.exited):
+            await self._backend.release(DOOR_ID)
+        await self._start()
+        await self._answering()
+        return True
+
     async def _start(self) -> None:
         state = self._services.state
-        listen = [Listen("public", f"tcp:{address}") for address in self._app.serve.listen]
+        listen = [Listen("public", f"tcp:{address}") for address in self._wanted]
         listen.append(Listen("internal", f"unix:{state.socket('internal.sock')}"))
         listen.append(Listen("admin", self._services.door.admin))
-        await self._backend.start(door_spec(DOOR_ID, self._argv(), listen))
+        status = await self._backend.start(door_spec(DOOR_ID, self._argv(), listen))
         self._remember_argv()
-        self.addresses = list(self._app.serve.listen)
+        self._listens(status, self._wanted)
         self._services.record("door_started", data={"listen": self.addresses})
 
-    async def _adopt(self) -> list[str]:
+    def _listens(self, status: ProcessStatus, specified: Sequence[str]) -> None:
+        """Notes the real addresses; a door that must be started anew comes back on the same.
+
+        `specified` counts for a holder of an older version, which does not tell them.
+        """
+        public = [one.address for one in status.listen if one.name == "public"]
+        self.addresses = [address.removeprefix("tcp:") for address in public] or [*specified]
+        self._wanted = tuple(self.addresses)
+
+    async def _adopt(self, found: ProcessStatus) -> list[str]:
         spec = read_json(self._services.state.holder(DOOR_ID) / "spec.json") or {}
         was = [
             str(entry["address"]).removeprefix("tcp:")
             for entry in spec.get("listen", [])
             if entry.get("name") == "public"
         ]
-        self.addresses = was
+        self._listens(found, was)
         warnings = []
-        if set(was) != set(self._app.serve.listen):
+        if not is_same(was, self._app.serve.listen):
             wanted = ", ".join(self._app.serve.listen)
             warnings.append(
-                f"the door goes on listening on {', '.join(was)}; the app file now says {wanted}:"
-                " `preroll stop`, then `preroll serve`, moves it"
+                f"the door goes on listening on {', '.join(self.addresses)}; the app file now says"
+                f" {wanted}: `preroll stop`, then `preroll serve`, moves it"
             )
         version = await self._version()
         running = read_json(self._argv_file) or spec.get("argv")
@@ -107,6 +148,9 @@ class DoorHouse:
             await self._backend.retire(DOOR_ID)
             self._remember_argv()
         except PrerollError as error:
+            if isinstance(error, HolderRefusedError):  # two live: an upgrade was cut short
+                with suppress(PrerollError):
+                    await self._backend.retire(DOOR_ID)
             return [f"the door (version {version}) could not be upgraded: {error}"]
         self._services.record("door_upgraded", data={"from": version, "to": __version__})
         return []
@@ -167,3 +211,14 @@ class DoorHouse:
         since = max(0, status.lines - 5)
         lines = [line.text async for line in self._backend.lines(DOOR_ID, since)]
         raise InputError("the door does not start: " + ("\n".join(lines) or str(error)))
+
+
+def is_same(listening: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether a door listens where the app file says; port 0 is any port of that host."""
+    if len(listening) != len(wanted):
+        return False
+    pairs = zip(sorted(listening), sorted(wanted), strict=True)
+    return all(
+        one == other or (other.endswith(":0") and one.startswith(other[:-1]))
+        for one, other in pairs
+    )

@@ -45,6 +45,11 @@ class Publisher:
         """The tables may be different now; publishes them soon if they are."""
         self._changed.set()
 
+    def renew(self) -> None:
+        """Another door than before: what it read from the disk may be old. Publishes to it."""
+        self._in_force = {}
+        self._changed.set()
+
     async def published(self) -> None:
         """Returns when a table built after this call is in force."""
         async with self._published:

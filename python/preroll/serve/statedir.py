@@ -97,7 +97,8 @@ class Lock:
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        os.ftruncate(self._file, 0)
+        with contextlib.suppress(OSError):  # a disk that has become read-only
+            os.ftruncate(self._file, 0)
         os.close(self._file)
 
 

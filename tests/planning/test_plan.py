@@ -170,11 +170,31 @@ def test_an_unreachable_first_token_target_is_said_aloud(
     assert "no number of replicas meets it" in result["warnings"][0]
 
 
+def test_more_than_a_node_is_a_fleet_of_one_replica_per_node(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, heavy = ["--model", "Llama-3.3-70B"], ["--traffic", "rate=40/s,in=500,out=200"]
+    slo = ["--slo", "ttft=800ms,itl=40ms"]
+    node = plan_json(capsys, *model, "--on", "8xH100", *heavy, *slo)
+    fleet = plan_json(capsys, *model, "--on", "48xH100", *heavy, *slo)
+    needed = conclusion(node, "replicas")["value"]
+    assert 3 <= needed <= 5
+    assert fleet["parts"] == node["parts"]
+    assert f"{6 - needed} to spare" in conclusion(fleet, "fleet")["text"]
+    assert "max = 6" in fleet["app_file"]
+    few = plan_json(capsys, *model, "--on", "16xH100", *heavy, *slo)
+    assert f"{needed - 2} TOO FEW" in conclusion(few, "fleet")["text"]
+    assert any("2 nodes are too few" in warning for warning in few["warnings"])
+    assert "min = 2, max = 2" in few["app_file"]
+
+
 WRONG = [
     (["--model", "Nope-9B", "--on", "8xH100"], "neither a folder"),
     (["--model", "Llama-3.1-70B", "--on", "8xH101"], "devices: a100"),
     (["--model", "Llama-3.1-70B", "--on", "0xH100"], "1 to 8"),
-    (["--model", "Llama-3.1-70B", "--on", "900xH100"], "1 to 8"),
+    (["--model", "Llama-3.1-70B", "--on", "900xH100"], "whole nodes of 8"),
+    (["--model", "Llama-3.1-70B", "--on", "99992xH100"], "whole nodes of 8"),
+    (["--model", "Kimi-K2", "--on", "16xH100"], "over several nodes is not planned"),
     (["--model", "Llama-3.1-70B", "--on", "1xH100"], "does not fit"),
     (["--model", "Llama-3.1-70B"], "--model and --on"),
     ([*KNOWN, "--traffic", "rate=6"], "a rate needs its unit"),

@@ -17,7 +17,7 @@ from preroll.config.units import parse_duration
 from preroll.core import Measurement, Preparedness
 from preroll.errors import InputError
 from preroll.planning import arrivals, models, probe
-from preroll.planning.catalogue import devices, hosts, parse_on
+from preroll.planning.catalogue import devices, hosts, parse_fleet
 from preroll.planning.deployment import Deployment
 from preroll.planning.inputs import Ask
 from preroll.planning.planner import plan
@@ -46,7 +46,8 @@ class Options:
     model: str
         A folder with config.json, a config.json, or a built-in name.
     on: str
-        COUNTxDEVICE, such as 8xH100.
+        COUNTxDEVICE, such as 8xH100: one replica on up to 8 devices of a node; 16, 24, … are nodes
+        of 8 with one replica each.
     traffic: str
         rate=6/s,in=500,out=200[,cs=1.5,ca=1] or a trace file.
     slo: str
@@ -138,7 +139,7 @@ def ask(o: Options) -> Ask:
     """The question to the planner; InputError names the flag that is wrong."""
     if o.model is None or o.on is None:
         raise InputError("--model and --on are needed, such as --model Llama-3.1-70B --on 8xH100")
-    count, device = parse_on(o.on)
+    nodes, count, device = parse_fleet(o.on)
     shape = models.find(o.model, o.dtype)
     if o.trace and o.access_log:
         raise InputError("--trace and --access-log: give arrivals once")
@@ -156,6 +157,7 @@ def ask(o: Options) -> Ask:
         o.calls,
         o.price,
         _measurements(o.measured),
+        nodes if nodes > 1 else None,
     )
 
 

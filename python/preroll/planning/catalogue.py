@@ -11,7 +11,8 @@ from importlib.resources import files
 from preroll.errors import InputError
 
 PER_NODE = 8
-"""Devices that share one fast link; more is another formula (networks), not covered here."""
+"""Devices that share one fast link: the most that one replica is planned on."""
+MOST_NODES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,17 @@ def hosts() -> dict[str, dict[str, str | float | bool]]:
 
 
 def parse_on(text: str) -> tuple[int, Device]:
-    """`8xH100`, `H100`, `1xrtx-pro-6000` → (count, device); InputError lists what is known."""
+    """`8xH100`, `H100`, `1xrtx-pro-6000` → (count, device) of one node; InputError lists what is
+    known."""
+    nodes, count, device = parse_fleet(text)
+    if nodes > 1:
+        raise InputError(f"{text!r} is {nodes} nodes; one replica has 1 to {PER_NODE} devices")
+    return count, device
+
+
+def parse_fleet(text: str) -> tuple[int, int, Device]:
+    """`16xH100` → (nodes, devices per replica, device): up to one node is one replica, and more is
+    one replica per node of 8. InputError for what fills no node."""
     match = re.fullmatch(r"\s*(?:(\d{1,6})\s*[x×*]\s*)?([A-Za-z][\w \-]*?)\s*", text)
     key = re.sub(r"[ _]+", "-", match[2].lower()) if match else ""
     known = devices()
@@ -83,6 +94,12 @@ def parse_on(text: str) -> tuple[int, Device]:
             f"--on is {text!r}; write COUNTxDEVICE, such as 8xH100; devices: {', '.join(known)}"
         )
     number = int(match[1] or 1)
-    if not 1 <= number <= PER_NODE:
-        raise InputError(f"--on asks for {number} devices; one node has 1 to {PER_NODE}")
-    return number, known[key]
+    if 1 <= number <= PER_NODE:
+        return 1, number, known[key]
+    nodes, rest = divmod(number, PER_NODE)
+    if rest or not 1 <= nodes <= MOST_NODES:
+        raise InputError(
+            f"--on asks for {number} devices; a replica has 1 to {PER_NODE} of one node, and a"
+            f" fleet whole nodes of {PER_NODE}: 16, 24, … {MOST_NODES * PER_NODE}"
+        )
+    return nodes, PER_NODE, known[key]

@@ -41,7 +41,8 @@ class Traffic:
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One question to the planner. `price` per device and hour in any currency, None unknown;
-    `spike` multiplies the rate; `timeout_s`, `retries`: the clients'; `calls` per user action."""
+    `spike` multiplies the rate; `timeout_s`, `retries`: the clients'; `calls` per user action;
+    `nodes`: how many nodes there are for one replica each, None when that is to be found."""
 
     deployment: Deployment
     traffic: Traffic
@@ -55,6 +56,7 @@ class Ask:
     calls: int = 20
     price: float | None = None
     measurements: Sequence[Measurement] = field(default=())
+    nodes: int | None = None
 
     def __post_init__(self) -> None:
         if not STAGE_NAME.fullmatch(self.stage):
@@ -63,6 +65,8 @@ class Ask:
         positive("client timeout", self.timeout_s, 1e6)
         whole("retries", self.retries, 0, 100)
         whole("calls", self.calls, 1, 10**6)
+        if self.nodes is not None:
+            whole("nodes", self.nodes, 1, 10**6)
         if self.price is not None:
             positive("price", self.price, 1e6)
 

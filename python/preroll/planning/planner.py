@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from preroll.errors import InputError
 from preroll.planning import parts_load, parts_risk, parts_start
 from preroll.planning.formulas.coldstart import Gaps
 from preroll.planning.inputs import Ask
@@ -18,6 +19,7 @@ HOUR = 3600.0
 def plan(ask: Ask) -> Plan:
     """The whole page. InputError when the model does not fit or a target cannot be met at all."""
     sizing = Sizing(ask)
+    _check_fit(sizing)
     parts = (
         parts_start.start_bill(sizing),
         parts_start.transfer_floor(sizing),
@@ -37,6 +39,19 @@ def plan(ask: Ask) -> Plan:
         app_file=app_file(sizing),
         warnings=tuple(_warnings(sizing)),
     )
+
+
+def _check_fit(sizing: Sizing) -> None:
+    """The pool, with the reason why more nodes do not help where they were offered."""
+    try:
+        _ = sizing.pool_bytes
+    except InputError as error:
+        if sizing.ask.nodes is None:
+            raise
+        raise InputError(
+            f"{error}. A replica over several nodes is not planned: no measurement of pipeline"
+            " stages or of tensor parallelism over a network is in the speed model"
+        ) from None
 
 
 def _header(sizing: Sizing) -> str:
@@ -74,9 +89,20 @@ def _conclusions(sizing: Sizing) -> list[Line]:
         ),
         Line("idle time-out", _idle_words(sizing), idle_timeout_s(sizing), "s"),
     ]
+    if ask.nodes is not None:
+        lines.append(_fleet(sizing, ask.nodes))
     if ask.price is not None:
         lines.append(_cost(sizing, sizing.replicas * ask.deployment.num_devices * ask.price))
     return lines
+
+
+def _fleet(sizing: Sizing, nodes: int) -> Line:
+    """What the given nodes hold: tensor parallelism inside a node, replicas across nodes."""
+    spare = nodes - sizing.replicas
+    full = nodes * sizing.replica_rate * sizing.utilisation
+    what = f"{spare} to spare" if spare >= 0 else f"{-spare} TOO FEW"
+    text = f"{nodes} nodes, one replica each: {what}; {full:.3g} requests/s within the targets"
+    return Line("fleet", text, float(nodes))
 
 
 def _cost(sizing: Sizing, hourly: float) -> Line:
@@ -131,6 +157,11 @@ def _warnings(sizing: Sizing) -> list[str]:
             "tensor parallelism holds the latent KV cache once per device: --dp-attention"
             " holds it once in all"
         )
+    if ask.nodes is not None and ask.nodes < sizing.replicas:
+        found.append(
+            f"{ask.nodes} nodes are too few: {sizing.replicas} replicas hold the targets at this"
+            " rate; fewer queue"
+        )
     if sizing.replicas > MOST_REPLICAS:
         found.append(f"{sizing.replicas} replicas: is the rate in requests per second?")
     return found
@@ -140,6 +171,9 @@ def app_file(sizing: Sizing) -> str:
     """The stage as an app file: limits, targets and scale from the plan."""
     ask, d = sizing.ask, sizing.ask.deployment
     most = max(sizing.replicas, round(sizing.replicas * ask.spike))
+    ready = sizing.replicas
+    if ask.nodes is not None:
+        most, ready = min(most, ask.nodes), min(ready, ask.nodes)
     target = max(1.0, round(sizing.utilisation * sizing.max_concurrency, 1))
     rows = [
         f"[stage.{ask.stage}]",
@@ -158,7 +192,7 @@ def app_file(sizing: Sizing) -> str:
     wait = max(1, round(min(sizing.wait_limit_s, 60.0) * 1e3))
     rows.append(f'queue = {{ max_wait = "{wait}ms" }}')
     idle = max(1, round(idle_timeout_s(sizing)))
-    low = 0 if ask.may_sleep else sizing.replicas
+    low = 0 if ask.may_sleep else ready
     rows.append(
         f"scale = {{ min = {low}, max = {most}, target_concurrency = {target:g},"
         f' idle_timeout = "{idle}s" }}'

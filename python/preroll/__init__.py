@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from preroll.errors import InputError, UnavailableError
     from preroll.worker.answer import Response
     from preroll.worker.batching import batch
+    from preroll.worker.calls import CallError, UndeclaredCallError
     from preroll.worker.context import Context
     from preroll.worker.errors import (
         DeadlineError,
@@ -36,6 +37,8 @@ _PUBLIC = {
     "Upload": "worker.form",
     "Session": "worker.session",
     "SessionClosedError": "worker.session",
+    "CallError": "worker.calls",
+    "UndeclaredCallError": "worker.calls",
     "RequestError": "worker.errors",
     "NotFoundError": "worker.errors",
     "OverloadedError": "worker.errors",
@@ -46,6 +49,7 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "CallError",
     "Context",
     "DeadlineError",
     "Form",
@@ -60,6 +64,7 @@ __all__ = [
     "Stage",
     "StageFatal",
     "UnavailableError",
+    "UndeclaredCallError",
     "Upload",
     "__version__",
     "batch",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 from typing import Any
 
 from preroll.errors import InputError
-from preroll.worker import reporting
+from preroll.worker import calls, reporting
 from preroll.worker.app import App
 from preroll.worker.metrics import Metrics
 from preroll.worker.settings import Settings
@@ -70,6 +71,7 @@ def check_limits(app: App) -> None:
 
 async def start(app: App) -> None:
     """Runs the hooks that the class has; each is a phase of the start."""
+    calls.bind(asyncio.get_running_loop())
     for name in HOOKS:
         hook = getattr(app.stage, name, None)
         if hook is not None:

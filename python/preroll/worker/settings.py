@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ VARIABLE = "PREROLL_WORKER"
 @dataclass(frozen=True)
 class Settings:
     """`frame_s`: playing time of one chunk of a paced stream, None for streams without a pace.
-    `calls`: what `Stage.stage` needs to reach the stages that may be called."""
+    `calls`: the stages that `Stage.stage` may reach, through the door's socket `internal`."""
 
     stage: str = "stage"
     replica: str = "stage-1"
@@ -23,7 +23,8 @@ class Settings:
     idle_timeout_s: float = 30.0
     frame_s: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    calls: Mapping[str, Any] = field(default_factory=dict)
+    calls: Sequence[str] = ()
+    internal: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_concurrency", "idle_timeout_s", "frame_s"):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from preroll.worker.metrics import Metrics
 from preroll.worker.settings import Settings
+
+if TYPE_CHECKING:
+    from preroll.worker.calls import Remote
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -50,6 +53,15 @@ class Stage:
     max_body_bytes: ClassVar[int] = 64 << 20
     content_type: ClassVar[str | None] = None
     """The type of answers that say none, such as bytes."""
+
+    def stage(self, name: str) -> Remote:
+        """Another stage of the app, to call: one of `calls` in the app file.
+
+        Raises UndeclaredCallError for any other.
+        """
+        from preroll.worker.calls import remote
+
+        return remote(self.preroll_settings, name)
 
 
 def route(method: str, path: str, *, content_type: str | None = None) -> Callable[[Method], Method]:

@@ -105,7 +105,7 @@ class Served:
         return [json.loads(one) for one in data if one != "[DONE]"]
 
     def connect(self, path: str = "/", **options: Any) -> Any:
-        """A WebSocket: `websockets.sync.client.connect` with its options."""
+        """A WebSocket, for a `with` block: `websockets.sync.client.connect` with its options."""
         from websockets.sync.client import connect
 
         return connect(f"ws://127.0.0.1:{self.port}{path}", **options)

@@ -1,0 +1,2 @@
+from burning import burn
+burn(0.45)

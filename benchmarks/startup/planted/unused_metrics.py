@@ -1,0 +1,3 @@
+from burning import burn
+burn(0.3)
+import private_tables

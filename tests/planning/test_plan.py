@@ -115,30 +115,53 @@ def test_a_busy_trace_is_never_put_to_sleep(
     assert "min = 0" not in result["app_file"]
 
 
+def entry(kind: str, value: float, unit: str, stage: str = "chat") -> Measurement:
+    fingerprint = Fingerprint("H100", "1", "vllm", "1", (), "x")
+    when = "2026-11-28T10:00:00+00:00"
+    samples = (value - 0.5, value + 0.5)
+    return Measurement(
+        stage, kind, value, unit, value - 1.5, value + 1.5, samples, when, fingerprint
+    )
+
+
 def test_a_measured_start_stands_beside_the_model_and_is_used(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    fingerprint = Fingerprint("H100", "1", "vllm", "1", (), "x")
-    entry = Measurement(
-        "chat",
-        "start",
-        41.5,
-        "s",
-        40.0,
-        43.0,
-        (41.0, 42.0),
-        "2026-11-28T10:00:00+00:00",
-        fingerprint,
-    )
-    measurements.write(tmp_path / "app.measured.toml", [entry])
-    arguments = [*KNOWN, *TRAFFIC, "--stage", "chat", "--measured", str(tmp_path / "app.toml")]
+    measurements.write(tmp_path / "app.measured.toml", [entry("start", 41.5, "s")])
+    arguments = [*KNOWN, *TRAFFIC, "--measured", str(tmp_path / "app.toml")]
     result = plan_json(capsys, *arguments)
     beside = line(result, "start_bill", "local weights")["measured"]
     assert (beside["value"], beside["samples"]) == (41.5, 2)
     assert conclusion(result, "idle time-out")["value"] == 41.5
     assert 'idle_timeout = "42s"' in result["app_file"]
+    assert result["app_file"].startswith("[stage.chat]")  # the only stage that was measured
     assert run(["plan", *arguments]) == 0
     assert "measured here: 41.5 s (40–43, 2 samples, 2026-11-28)" in capsys.readouterr().out
+
+
+def test_a_measured_cliff_stands_beside_the_limit_and_bounds_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "app.measured.toml"
+    arguments = [*KNOWN, *TRAFFIC, "--measured", str(file), "--stage", "chat"]
+    measurements.write(file, [entry("cliff", 30.0, "requests")])
+    low = conclusion(plan_json(capsys, *arguments), "max_concurrency")
+    assert (low["value"], low["measured"]["value"]) == (30, 30.0)
+    assert "bounded by the measured cliff" in low["text"]
+    measurements.write(file, [entry("cliff", 3000.0, "requests")])
+    high = conclusion(plan_json(capsys, *arguments), "max_concurrency")
+    assert high["value"] == conclusion(plan_json(capsys, *KNOWN, *TRAFFIC), high["label"])["value"]
+    assert high["measured"]["value"] == 3000.0
+
+
+def test_measurements_of_other_stages_only_are_said_to_be_unused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "app.measured.toml"
+    measurements.write(file, [entry("start", 41.5, "s"), entry("start", 9.0, "s", "voice")])
+    result = plan_json(capsys, *KNOWN, *TRAFFIC, "--measured", str(file))
+    assert "give --stage (chat, voice)" in result["warnings"][0]
+    assert line(result, "start_bill", "local weights")["measured"] is None
 
 
 def test_a_long_start_and_a_short_client_time_out_are_called_metastable(

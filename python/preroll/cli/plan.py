@@ -59,7 +59,8 @@ class Options:
     measured: Path
         app.measured.toml, or the app.toml beside it: shown beside what is modelled.
     stage: str
-        Name of the stage in the app file and in the measurements.
+        Name of the stage in the app file and in the measurements; by default the only measured
+        one, else "model".
     engine: str
         vllm, sglang or trtllm: whose speed is modelled.
     dtype: str
@@ -91,7 +92,7 @@ class Options:
     trace: Path | None = None
     access_log: Path | None = None
     measured: Path | None = None
-    stage: str = "model"
+    stage: str | None = None
     engine: str = "vllm"
     dtype: str | None = None
     kv_dtype: str = "bf16"
@@ -143,20 +144,20 @@ def ask(o: Options) -> Ask:
     shape = models.find(o.model, o.dtype)
     if o.trace and o.access_log:
         raise InputError("--trace and --access-log: give arrivals once")
-    seen = o.access_log or o.trace
+    seen, measured = o.access_log or o.trace, _measurements(o.measured)
     return Ask(
         Deployment(shape, device, count, o.engine, o.ep, o.dp_attention, o.kv_dtype),
         parse_traffic(o.traffic, arrivals.read(seen) if seen else None, str(seen)),
         parse_slo(o.slo),
         o.preparedness,
-        o.stage,
+        o.stage or _only_stage(measured),
         models.reference(o.model),
         o.spike,
         _duration("--client-timeout", o.client_timeout),
         o.retries,
         o.calls,
         o.price,
-        _measurements(o.measured),
+        measured,
         nodes if nodes > 1 else None,
     )
 
@@ -175,6 +176,11 @@ def _measurements(path: Path | None) -> list[Measurement]:
     if not file.is_file():
         raise InputError(f"--measured: {file} does not exist; preroll measure writes it")
     return measurements.read(file)
+
+
+def _only_stage(entries: list[Measurement]) -> str:
+    stages = {m.stage for m in entries}
+    return stages.pop() if len(stages) == 1 else "model"
 
 
 def _print_lists() -> int:

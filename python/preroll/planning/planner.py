@@ -78,7 +78,7 @@ def _conclusions(sizing: Sizing) -> list[Line]:
             "max_concurrency",
             f"{slots} per replica, bounded by {by}",
             slots,
-            measured=ask.measured("cliff", "max_concurrency"),
+            measured=ask.measured("cliff"),
         ),
         Line(
             "capacity of one replica",
@@ -119,6 +119,8 @@ def _cost(sizing: Sizing, hourly: float) -> Line:
 
 
 def _bound_by(sizing: Sizing) -> str:
+    if sizing.max_concurrency == sizing.cliff:
+        return "the measured cliff"
     if sizing.max_concurrency >= LARGEST_BATCH:
         return "the largest batch that was ever measured"
     return "the KV pool" if sizing.max_concurrency >= sizing.kv_sessions else "the ITL target"
@@ -138,6 +140,9 @@ def _idle_words(sizing: Sizing) -> str:
 
 def _warnings(sizing: Sizing) -> list[str]:
     ask, found = sizing.ask, []
+    if ask.measurements and all(m.stage != ask.stage for m in ask.measurements):
+        seen = ", ".join(sorted({m.stage for m in ask.measurements}))
+        found.append(f"nothing was measured of the stage {ask.stage!r}: give --stage ({seen})")
     if sizing.ask.slo.ttft_p95_s is not None and sizing.wait_limit_s <= 0.0:
         found.append(
             f"the prompt alone takes {seconds(sizing.first_token.value_s)}, beyond the TTFT target"

@@ -66,11 +66,20 @@ class Sizing:
 
     @cached_property
     def max_concurrency(self) -> int:
-        """The hard limit per replica: what holds the speed target surely, within the KV pool."""
+        """The hard limit per replica: what holds the speed target surely, within the KV pool and
+        below the measured cliff."""
         limit = min(self.speed_limit[0] or self.speed_limit[1], self.kv_sessions)
+        if self.cliff is not None:
+            limit = min(limit, self.cliff)
         if limit < 1:
             raise InputError(self._why_nothing())
         return limit
+
+    @cached_property
+    def cliff(self) -> int | None:
+        """Requests in flight that one replica of this stage was measured to bear; None unknown."""
+        measured = self.ask.measured("cliff")
+        return None if measured is None else max(1, int(measured.value))
 
     def _why_nothing(self) -> str:
         t, target = self.ask.traffic, self.ask.slo.itl_p95_s

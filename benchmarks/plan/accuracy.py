@@ -18,12 +18,12 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # spinning threads cost five times the CPU
 
+import nested
 import numpy as np
-from fit import CONFIGURATION_FOLDS
 from record import merge
 
 from preroll.planning import calibration_errors as errors
-from preroll.planning.calibration import measured_points
+from preroll.planning.calibration import Measured, measured_points
 
 UNCLEAR = "gpt-oss-120b"
 """Left out of the comparison: which of its quantisation modes the runs used is not published, and
@@ -33,11 +33,12 @@ AIC = Path(__file__).with_name("aic_tpot.json")
 
 def beside(held: errors.HeldOut) -> dict[str, float]:
     """Both models' MAPE on the rows that AIConfigurator gives a number for."""
-    record = json.loads(AIC.read_text())["tpot_ms"]
-    points = measured_points()
-    asked = [row for row in record if points[int(row)].point.deployment.shape.name != UNCLEAR]
-    rows = [int(row) for row in asked if record[row] is not None]
-    theirs = np.array([record[str(row)] / 1e3 for row in rows])
+    record = json.loads(AIC.read_text())
+    numbers = {key_of(m): n for n, m in enumerate(measured_points())}
+    asked = {k: v for k, v in record["tpot_ms"].items() if k in numbers}
+    clear = {k: v for k, v in asked.items() if not k.startswith(UNCLEAR)}
+    rows = [numbers[k] for k in clear]
+    theirs = np.array(list(clear.values())) / 1e3
     measured = held.measured[rows]
     off = np.abs(theirs - measured) / measured
     return {
@@ -46,9 +47,17 @@ def beside(held: errors.HeldOut) -> dict[str, float]:
         "tpot_mape_ours_same_rows": float(held.relative[rows].mean()),
         "tpot_median_ours_same_rows": float(np.median(held.relative[rows])),
         "aic_rows": len(rows),
-        "aic_rows_refused": len(asked) - len(rows),
-        "aic_rows_unclear": len(record) - len(asked),
+        "aic_rows_refused": sum(k in numbers for k in record["refused"]),
+        "aic_rows_unclear": len(asked) - len(clear),
     }
+
+
+def key_of(m: Measured) -> str:
+    """The point as aic_rows.py writes it."""
+    p, d = m.point, m.point.deployment
+    sizes = f"{d.num_devices} {d.ep} {int(d.dp_attention)}"
+    load = f"{p.concurrency:g} {p.isl:g} {p.osl:g}"
+    return f"{d.shape.name} {d.engine} {d.device.key} {d.shape.precision} {sizes} {load}"
 
 
 def by_group(held: errors.HeldOut) -> list[tuple[str, int, float]]:
@@ -61,7 +70,7 @@ def by_group(held: errors.HeldOut) -> list[tuple[str, int, float]]:
 
 
 def main() -> int:
-    held = errors.hold_out(measured_points(), "tpot", errors.configuration, CONFIGURATION_FOLDS)
+    held = errors.hold_out(measured_points(), "tpot", *nested.GROUPS["configuration"])
     shipped = json.loads((files("preroll.planning") / "data" / "speed.json").read_text("utf-8"))
     figures: dict[str, float | str | None] = {
         "tpot_mape_heldout": held.mape,

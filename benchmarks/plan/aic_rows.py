@@ -4,9 +4,9 @@ Run with a Python that has aiconfigurator 0.12 (its own environment, .cache/aic)
 
     .cache/aic/bin/python benchmarks/plan/aic_rows.py OUT.json [EVERY [SECONDS]]
 
-Takes every EVERY-th point (default 8) and writes {row number: TPOT in ms, or null where it
-refuses the point}; goes on where an earlier run stopped. Estimates are those of its newest
-database of each engine, in its hybrid mode, which fills gaps.
+Takes every EVERY-th point (default 8) and writes {point: TPOT in ms} and {point: why it gives
+none}; goes on where an earlier run stopped. Estimates are those of its newest database of each
+engine, in its hybrid mode, which fills gaps. AIConfigurator is NVIDIA's, under Apache-2.0.
 """
 
 from __future__ import annotations
@@ -51,8 +51,19 @@ def quantisation(row: dict[str, str]) -> dict[str, str]:
     return {"gemm_quant_mode": name, "moe_quant_mode": name, "kvcache_quant_mode": "fp8"}
 
 
-def estimate(cli_estimate: Any, row: dict[str, str]) -> float | None:
-    """TPOT in ms, None when the point is refused."""
+KEY = (
+    *("model", "engine", "device", "precision", "devices", "ep", "dp_attention"),
+    *("concurrency", "isl", "osl"),
+)
+
+
+def key(row: dict[str, str]) -> str:
+    """What tells a point from all others."""
+    return " ".join(row[name] for name in KEY)
+
+
+def estimate(cli_estimate: Any, row: dict[str, str]) -> float | str:
+    """TPOT in ms, or why there is none."""
     devices, ep = int(row["devices"]), int(row["ep"])
     replicated = devices if row["dp_attention"] == "1" else 1
     try:
@@ -71,8 +82,7 @@ def estimate(cli_estimate: Any, row: dict[str, str]) -> float | None:
             **quantisation(row),
         )
     except Exception as error:  # whatever it raises is a refusal; it is counted and shown
-        print(f"refused: {type(error).__name__}: {str(error)[:120]}", file=sys.stderr)
-        return None
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
     return float(found.tpot)
 
 
@@ -83,16 +93,18 @@ def main(target: str, every: str = "8", limit_s: str = "3600") -> int:
     logging.disable(logging.CRITICAL)
     path, begin = Path(target), time.monotonic()
     rows = list(csv.DictReader(lzma.decompress(DATA.read_bytes()).decode().splitlines()))
-    record = json.loads(path.read_text()) if path.exists() else {"source": SOURCE, "tpot_ms": {}}
-    found = record["tpot_ms"]
-    due = [n for n in range(0, len(rows), int(every)) if str(n) not in found]
-    due.sort(key=lambda n: (rows[n]["device"], rows[n]["engine"], rows[n]["model"]))
-    for number in due:
+    empty = {"source": SOURCE, "tpot_ms": {}, "refused": {}}
+    record = json.loads(path.read_text()) if path.exists() else empty
+    known = {**record["tpot_ms"], **record["refused"]}
+    due = [row for row in rows[:: int(every)] if key(row) not in known]
+    due.sort(key=lambda row: (row["device"], row["engine"], row["model"]))
+    for row in due:
         if time.monotonic() - begin > float(limit_s):
             return 3
-        found[str(number)] = estimate(cli_estimate, rows[number])
-        path.write_text(json.dumps(record) + "\n")
-    print(f"{len(found)} points, {sum(v is None for v in found.values())} refused")
+        found = estimate(cli_estimate, row)
+        record["refused" if isinstance(found, str) else "tpot_ms"][key(row)] = found
+        path.write_text(json.dumps(record, indent=0) + "\n")
+    print(f"{len(record['tpot_ms'])} points, {len(record['refused'])} refused")
     return 0
 
 

@@ -4,7 +4,9 @@
 
 Kept: aggregated serving on 1 to 8 devices of the catalogue. Dropped: disaggregated rows, rows
 whose size says several nodes, devices with too few rows. Rows republished in several of the
-source's dumps are merged to their median. The source writes tensor × expert parallel size into
+source's dumps are merged to their median. Points whose step is faster than the device's peak
+bandwidth reads its weights and KV cache are mislabelled (six, all of one set at 512 requests at
+once), and dropped. The source writes tensor × expert parallel size into
 one column for some dumps; the true number of devices is in the row's id, or is its square root.
 """
 
@@ -19,6 +21,8 @@ import statistics
 import sys
 from collections import defaultdict
 from pathlib import Path
+
+from preroll.planning.calibration import measured
 
 TARGET = Path(__file__).resolve().parents[2] / "python/preroll/planning/data/silicon.csv.xz"
 COLUMNS = [
@@ -103,6 +107,13 @@ def key(row: dict[str, str]) -> tuple[str | int, ...] | None:
     return (model, row["backend"], device, precision(row), devices, ep, int(replicated > 1), *point)
 
 
+def is_possible(row: list[str]) -> bool:
+    """Whether one step takes at least as long as its bytes at peak bandwidth."""
+    m = measured(dict(zip(COLUMNS, row, strict=True)))
+    terms = m.point.terms("tpot")
+    return m.tpot_s >= terms["weights"] + terms["experts"] + terms["kv"]
+
+
 def main(source: str) -> int:
     merged: dict[tuple[str | int, ...], list[tuple[str, float, float]]] = defaultdict(list)
     with Path(source).open(newline="") as file:
@@ -115,11 +126,16 @@ def main(source: str) -> int:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
+    kept = []
     for point, seen in sorted(merged.items(), key=lambda item: [str(v) for v in item[0]]):
         middle = [f"{statistics.median(s[i] for s in seen):.5g}" for i in (1, 2)]  # type: ignore[misc]
-        writer.writerow([*point, max(s[0] for s in seen), *middle])
+        row = [*map(str, point), max(s[0] for s in seen), *middle]
+        if is_possible(row):
+            kept.append(row)
+    writer.writerows(kept)
     TARGET.write_bytes(lzma.compress(text.getvalue().encode(), preset=9))
-    print(f"{sum(map(len, merged.values()))} rows, {len(merged)} points, {TARGET.stat().st_size} B")
+    rows, dropped = sum(map(len, merged.values())), len(merged) - len(kept)
+    print(f"{rows} rows, {len(kept)} points, {dropped} impossible, {TARGET.stat().st_size} B")
     return 0
 
 

@@ -14,7 +14,7 @@ from preroll.cli.main import run
 from preroll.config import load_app
 from preroll.core import Fingerprint, Measurement
 from preroll.errors import InputError
-from preroll.planning import probe
+from preroll.planning import probe, report
 
 KNOWN = ["--model", "Llama-3.1-70B", "--on", "8xH100"]
 TRAFFIC = ["--traffic", "rate=6/s,in=500,out=200", "--slo", "ttft=800ms,itl=40ms"]
@@ -67,6 +67,30 @@ def test_the_page_fits_a_hundred_columns_and_numbers_its_parts(
     assert max(map(len, page.splitlines())) <= 100
     assert [f"\n{n}. " in page for n in range(1, 10)] == [True] * 9
     assert "POISSON, assumed" in page
+
+
+def test_no_line_breaks_between_a_number_and_its_unit() -> None:
+    text = " ".join(f"{n} s then {n} GB/s and {n} %" for n in range(40))
+    rows = report.wrap(text)
+    assert " ".join(rows) == text
+    assert not [row for row in rows if row.split()[0] in {"s", "GB/s", "%"}]
+
+
+def test_a_rate_that_nobody_will_see_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    result = plan_json(capsys, *KNOWN, "--traffic", "rate=1/s")
+    assert "under 1 a year" in line(result, "cold_starts", "T = 60 s")["text"]
+    assert report.per_hour(2.2) == "2.2/h"
+    assert report.per_hour(0.0) == "0/h"
+
+
+def test_fp8_kv_is_a_lever_only_where_memory_is_what_binds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    speed_bound = plan_json(capsys, *KNOWN, *TRAFFIC)["levers"]
+    long = ["--traffic", "rate=6/s,in=60000,out=200"]
+    memory_bound = plan_json(capsys, *KNOWN, *long)["levers"]
+    assert not any("fp8 KV" in lever for lever in speed_bound)
+    assert any("fp8 KV" in lever for lever in memory_bound)
 
 
 def test_the_app_file_is_accepted_and_carries_the_limits(

@@ -21,19 +21,19 @@ from preroll.planning.catalogue import devices, hosts, parse_fleet
 from preroll.planning.deployment import Deployment
 from preroll.planning.inputs import Ask
 from preroll.planning.planner import plan
-from preroll.planning.report import as_json, as_text
+from preroll.planning.report import as_json, as_text, wrap
 from preroll.planning.shape import ModelShape
 
 HELP = f"""{__doc__}
 
     preroll plan --model Llama-3.1-70B --on 8xH100 --traffic rate=6/s,in=500,out=200
-    preroll plan --model ./my-model --on 1xL4 --access-log access.jsonl --slo ttft=800ms,itl=40ms
+    preroll plan --model ./my-model --on 1xL4 --access-log access.jsonl
     preroll plan --list              built-in models and devices
     preroll plan --measure-here [--model M]     this machine's memory bandwidth, and what it allows
 """
 Flag = Annotated[bool, Parameter(negative=())]
 
-app = cyclopts.App(name="preroll plan", help=HELP, version_flags=[])
+app = cyclopts.App(name="preroll plan", help=HELP, help_format="plaintext", version_flags=[])
 
 
 @Parameter(name="*")
@@ -184,8 +184,11 @@ def _only_stage(entries: list[Measurement]) -> str:
 
 
 def _print_lists() -> int:
-    print("models:  " + ", ".join(models.builtin()))
-    print("devices: " + ", ".join(f"{key} ({d.name})" for key, d in devices().items()))
+    for what, names in (
+        ("models:  ", ", ".join(models.builtin())),
+        ("devices: ", ", ".join(f"{key} ({d.name})" for key, d in devices().items())),
+    ):
+        print("\n".join(wrap(names, what, " " * len(what))))
     for host in hosts().values():
         rate = float(host["memory_bandwidth"]) / 1e9
         print(f"measured: {host['name']}: {rate:.3g} GB/s ({host['source']})")

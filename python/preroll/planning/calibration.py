@@ -30,9 +30,9 @@ TERMS: dict[Target, Callable[[Deployment, float, float, float], dict[str, float]
     "ttft": first_token_terms,
 }
 LENGTH = 6.0
-"""Range of the kernel in units of the scaled coordinates: chosen on held-out error."""
+"""Range of the kernel in units of the scaled coordinates: chosen by benchmarks/plan/nested.py."""
 CORRECTION = {"configuration": 1.0, "model": 0.5, "device": 0.5}
-"""Share of the correction by basis: chosen on held-out models and devices."""
+"""Share of the correction by basis: chosen by benchmarks/plan/nested.py."""
 SHARES = ("weights", "experts", "kv", "prefill", "prefill_attention", "per_layer")
 
 
@@ -73,10 +73,11 @@ def measured_points() -> tuple[Measured, ...]:
     """The points of silicon.csv.xz, in file order."""
     packed = (files("preroll.planning") / "data" / "silicon.csv.xz").read_bytes()
     rows = csv.DictReader(lzma.decompress(packed).decode().splitlines())
-    return tuple(_measured(row) for row in rows)
+    return tuple(measured(row) for row in rows)
 
 
-def _measured(row: dict[str, str]) -> Measured:
+def measured(row: dict[str, str]) -> Measured:
+    """One row of silicon.csv."""
     deployment = _deployment(
         *(row[k] for k in ("model", "engine", "device", "precision", "devices", "ep")),
         row["dp_attention"] == "1",

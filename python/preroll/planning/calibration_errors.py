@@ -58,20 +58,25 @@ class HeldOut:
         return float(self.relative.mean())
 
 
+def parts_of(points: Sequence[Measured], group: Group, folds: int = 0) -> list[str]:
+    """The part that each point is held out with: its group, or one of `folds` of groups."""
+    names = [group(m) for m in points]
+    return [str(fold_of(name, folds)) for name in names] if folds else names
+
+
 def hold_out(
     points: Sequence[Measured], target: Target, group: Group, folds: int = 0, share: float = 1.0
 ) -> HeldOut:
     """Cross-validated predictions with `share` of the correction; `folds` 0 leaves out one group
     at a time."""
-    names = [group(m) for m in points]
-    order = sorted(set(names))
-    parts = np.array([fold_of(n, folds) if folds else order.index(n) for n in names])
+    parts = np.array(parts_of(points, group, folds))
     rows = samples(points, target)
     predicted = np.zeros(len(points))
     for part in sorted(set(parts.tolist())):
         inside = [row for row, p in zip(rows, parts, strict=True) if p != part]
         outside = [row for row, p in zip(rows, parts, strict=True) if p == part]
         predicted[parts == part] = train(inside, target).predict(outside, share)
+    names = [group(m) for m in points]
     return HeldOut(predicted, np.array([row.time_s for row in rows]), names)
 
 

@@ -56,26 +56,33 @@ def physics(terms: Array, times: Array) -> Array:
     return x
 
 
-def kernel(a: Array, b: Array) -> Array:
-    """exp(−distance/LENGTH) between the rows of `a` (n, k) and `b` (m, k): (n, m)."""
+def distances(a: Array, b: Array) -> Array:
+    """Euclidean, between the rows of `a` (n, k) and `b` (m, k): (n, m)."""
     squares = (a**2).sum(1)[:, None] + (b**2).sum(1)[None] - 2 * a @ b.T
-    result: Array = np.exp(-np.sqrt(np.maximum(squares, 0.0)) / LENGTH)
+    result: Array = np.sqrt(np.maximum(squares, 0.0))
     return result
 
 
-def correction(places: Array, errors: Array, target: Target) -> Array:
+def kernel(a: Array, b: Array, length: float = LENGTH) -> Array:
+    """exp(−distance/length) between the rows of `a` (n, k) and `b` (m, k): (n, m)."""
+    result: Array = np.exp(-distances(a, b) / length)
+    return result
+
+
+def correction(gram: Array, errors: Array, target: Target, ridge: float) -> Array:
     """Weights of the kernel ridge regression on log errors; outliers weigh less the second time.
 
-    Solved in 32 bits: the ridge keeps the condition below 1e5, and it halves the time.
+    `gram`: kernel between the points (n, n). Solved in 32 bits: the ridge keeps the condition
+    below 1e5, and it halves the time.
     """
-    gram, noise = kernel(places, places).astype(np.float32), np.full(len(errors), NOISE[target])
-    ridge = np.arange(len(errors))
+    single, noise = gram.astype(np.float32), np.full(len(errors), ridge)
+    diagonal = np.arange(len(errors))
     for _ in range(2):
-        matrix = gram.copy()
-        matrix[ridge, ridge] += noise.astype(np.float32)
+        matrix = single.copy()
+        matrix[diagonal, diagonal] += noise.astype(np.float32)
         weights = np.linalg.solve(matrix, errors.astype(np.float32))
-        left = np.abs(errors - gram @ weights)
-        noise = NOISE[target] * np.maximum(1.0, left / ROBUST[target])
+        left = np.abs(errors - single @ weights)
+        noise = ridge * np.maximum(1.0, left / ROBUST[target])
     return np.asarray(weights, dtype=np.float64)
 
 
@@ -132,11 +139,18 @@ class Trained:
 
 def train(points: Sequence[Sample], target: Target) -> Trained:
     """Fit `target` on `points`."""
+    half, base, places = physics_of(points, target)
+    times = np.array([sample.time_s for sample in points])
+    gram = kernel(places, places)
+    weights = correction(gram, np.log(times / base), target, NOISE[target])
+    return Trained(target, half.names, half.coefficients, places, weights)
+
+
+def physics_of(points: Sequence[Sample], target: Target) -> tuple[Trained, Array, Array]:
+    """The fit without its correction, its seconds at the points, and their coordinates."""
     times = np.array([sample.time_s for sample in points])
     names = tuple(points[0].terms)
     terms = np.array([[sample.terms[n] for n in names] for sample in points])
-    coefficients = physics(terms, times)
-    half = Trained(target, names, coefficients, np.zeros((0, 0)), np.zeros(0))
+    half = Trained(target, names, physics(terms, times), np.zeros((0, 0)), np.zeros(0))
     base, places = half.base(points)
-    weights = correction(places, np.log(times / base), target)
-    return Trained(target, names, coefficients, places, weights)
+    return half, base, places

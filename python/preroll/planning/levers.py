@@ -64,8 +64,9 @@ def _kv_precision(sizing: Sizing) -> str:
     if ask.deployment.kv_dtype not in ("bf16", "fp16", "fp32"):
         return ""
     other = _again(ask, kv_dtype="fp8")
-    if other is None:
-        return ""
+    is_bound = sizing.max_concurrency >= sizing.kv_sessions
+    if other is None or not (is_bound or other.replicas < sizing.replicas):
+        return ""  # memory that nobody waits for is no lever
     return (
         f"quality check: fp8 KV: sessions of this traffic {sizing.kv_sessions:,} →"
         f" {other.kv_sessions:,}, replicas {sizing.replicas} → {other.replicas}"
@@ -108,4 +109,5 @@ def _one_more(sizing: Sizing) -> str:
     if ask.price is not None:
         hourly = extra * ask.deployment.num_devices * ask.price
         cost = f" ({hourly:.2f} an hour while they run)"
-    return f"devices: {extra} more replica(s) absorb the spike of {ask.spike:g} ×{cost}"
+    what = "replica absorbs" if extra == 1 else "replicas absorb"
+    return f"devices: {extra} more {what} the spike of {ask.spike:g} ×{cost}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from preroll.planning.formulas import decode, kv, queueing, retries, spike
-from preroll.planning.report import Line, Part, percent, seconds, size
+from preroll.planning.report import Line, Part, percent, plural, seconds, size
 from preroll.planning.sizing import LARGEST_BATCH, Sizing
 
 CONTEXTS = (2048, 8192, 32768, 131072)
@@ -15,7 +15,7 @@ def spike_part(sizing: Sizing) -> Part:
     ask, start_s = sizing.ask, sizing.start_s()
     rate, each, ready = ask.traffic.rate * ask.spike, sizing.replica_rate, sizing.replicas
     inputs = (
-        f"λ {ask.traffic.rate:g} → {rate:g}/s, {ready} replica(s) of μ = {each:.3g}/s,"
+        f"λ {ask.traffic.rate:g} → {rate:g}/s, {plural(ready, 'replica')} of μ = {each:.3g}/s,"
         f" start {seconds(start_s)}, client time-out {seconds(ask.timeout_s)}, {ask.retries}"
         " retries"
     )
@@ -43,7 +43,7 @@ def _backlog_lines(sizing: Sizing, rate: float) -> list[Line]:
     event = retries.Spike(rate, each, start_s, ready, added)
     lines = [
         Line(
-            f"patient clients, +{added} replica(s)",
+            f"patient clients, +{plural(added, 'replica')}",
             f"{triangle.peak:.0f} queued at the peak, recovered after"
             f" {seconds(triangle.recovered_s)}",
             triangle.peak,
@@ -109,7 +109,7 @@ def kv_part(sizing: Sizing) -> Part:
     fixed = kv.fixed_bytes(layout, dtype)
     lines = [
         Line("per token", f"{per_token:,.0f} B" + _copies(held, per_token), per_token, "B"),
-        Line("pool", f"{size(pool)} on {d.num_devices} device(s)", pool, "B"),
+        Line("pool", f"{size(pool)} on {plural(d.num_devices, 'device')}", pool, "B"),
     ]
     window = kv.window_bytes(layout, dtype)
     if window:

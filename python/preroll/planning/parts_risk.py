@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from preroll.planning.formulas import tail
-from preroll.planning.report import Line, Part, percent
+from preroll.planning.report import Line, Part, percent, plural
 from preroll.planning.sizing import Sizing
 
 INVARIANT = {
@@ -30,7 +30,7 @@ def determinism(sizing: Sizing) -> Part:
         "determinism",
         "Determinism",
         "(a + b) + c ≠ a + (b + c): the order of a reduction follows the batch size",
-        f"{d.engine}, {d.num_devices} device(s), {d.shape.precision}",
+        f"{d.engine}, {plural(d.num_devices, 'device')}, {d.shape.precision}",
         lines,
         "advice, no formula: the share of prompts that differ is measured, not computed",
     )
@@ -50,7 +50,7 @@ def many_calls(sizing: Sizing) -> Part:
     lines = []
     for calls in sorted({1, n, 5 * n}):
         share = tail.meets_slow(calls)
-        lines.append(Line(f"{calls} call(s)", f"{percent(share)} meet a p99-slow one", share))
+        lines.append(Line(plural(calls, "call"), f"{percent(share)} meet a p99-slow one", share))
     needed = tail.percentile_needed(n, 0.05)
     lines.append(
         Line(

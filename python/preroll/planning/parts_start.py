@@ -5,7 +5,7 @@ from __future__ import annotations
 from preroll.core import Preparedness, Wait
 from preroll.planning.catalogue import TierRate, tiers
 from preroll.planning.formulas import coldstart, start, transfer
-from preroll.planning.report import Line, Part, percent, seconds, size
+from preroll.planning.report import Line, Part, per_hour, percent, plural, seconds, size
 from preroll.planning.sizing import Sizing
 
 TIMEOUTS_S = (60.0, 300.0, 600.0, 1800.0)
@@ -52,7 +52,7 @@ def transfer_floor(sizing: Sizing) -> Part:
         "transfer",
         "Transfer floor",
         "bytes / bandwidth; per-device links carry one shard each",
-        f"weights {size(d.shape.weight_bytes)} over {d.num_devices} device(s)",
+        f"weights {size(d.shape.weight_bytes)} over {plural(d.num_devices, 'device')}",
         lines,
         "a floor: latency, deserialisation and shared links only add; threads help on some storage"
         " and hurt on other: measure it",
@@ -130,7 +130,7 @@ def _timeout_line(
     marks = [n for n, t in (("cost of a start", start_s), ("cheapest", best)) if t == timeout]
     name = f"T = {seconds(timeout)}" + (f" ({', '.join(marks)})" if marks else "")
     text = (
-        f"{percent(share)} of requests cold, {rate:.2g}/h; idle {seconds(cost.idle_s)} +"
+        f"{percent(share)} of requests cold, {per_hour(rate)}; idle {seconds(cost.idle_s)} +"
         f" starts {seconds(cost.cold_starts * start_s)} = {seconds(cost.cost_s)}"
     )
     return Line(name, text, share)
@@ -142,7 +142,7 @@ def _poisson(sizing: Sizing) -> Part:
     for timeout in sorted({*TIMEOUTS_S, cost}):
         share = coldstart.poisson_probability(traffic.rate, timeout)
         rate = coldstart.poisson_starts_per_s(traffic.rate, timeout) * 3600
-        text = f"{percent(share)} of requests cold, {rate:.2g}/h"
+        text = f"{percent(share)} of requests cold, {per_hour(rate)}"
         lines.append(Line(f"T = {seconds(timeout)}", text, share))
     worst, most = coldstart.worst_rate(600.0)
     text = f"{worst * 3600:.3g} requests/h make {most * 3600:.2g} cold starts/h at T = 10 min"

@@ -9,7 +9,7 @@ from preroll.planning import parts_load, parts_risk, parts_start
 from preroll.planning.formulas.coldstart import Gaps
 from preroll.planning.inputs import Ask
 from preroll.planning.levers import levers
-from preroll.planning.report import Line, Plan, percent, seconds, size
+from preroll.planning.report import Line, Plan, percent, plural, seconds, size
 from preroll.planning.sizing import LARGEST_BATCH, Sizing
 
 MOST_REPLICAS = 10_000
@@ -71,7 +71,7 @@ def _conclusions(sizing: Sizing) -> list[Line]:
     lines = [
         Line(
             "replicas",
-            f"{sizing.replicas} (of {ask.deployment.num_devices} device(s) each)",
+            f"{sizing.replicas}, of {plural(ask.deployment.num_devices, 'device')} each",
             sizing.replicas,
         ),
         Line(

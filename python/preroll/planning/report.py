@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,6 +11,8 @@ from typing import Any
 from preroll.core import Measurement
 
 WIDTH = 100
+GLUED = re.compile(r"(?<=[0-9]) (?=(?:s|ms|min|h|[kMGT]?B|%|×)(?![a-zA-Z]))")
+"""The space between a number and its unit: no line is broken there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def _shorten(line: dict[str, Any]) -> None:
 
 def as_text(plan: Plan) -> str:
     """The page for a terminal, at most 100 columns."""
-    out = [row for line in plan.header.splitlines() for row in textwrap.wrap(line, WIDTH)]
+    out = [row for line in plan.header.splitlines() for row in wrap(line)]
     for number, part in enumerate(plan.parts, 1):
         out += ["", f"{number}. {part.title}", *_wrapped(f"= {part.formula}")]
         out += _wrapped(f"inputs: {part.inputs}")
@@ -78,21 +81,28 @@ def as_text(plan: Plan) -> str:
     out += ["", "So", *(text for line in plan.conclusions for text in _line(line))]
     out += ["", "Levers, cheapest first"]
     for number, lever in enumerate(plan.levers, 1):
-        out += textwrap.wrap(
-            f"{number}. {lever}", WIDTH - 3, initial_indent="   ", subsequent_indent="      "
-        )
+        out += wrap(f"{number}. {lever}", "   ", "      ")
     out += [text for warning in plan.warnings for text in _wrapped(f"warning: {warning}")]
     out += ["", "App file", *(f"    {row}" for row in plan.app_file.splitlines())]
     return "\n".join(out)
 
 
+def wrap(text: str, first: str = "", later: str = "") -> list[str]:
+    """Rows of at most WIDTH columns; a number stays with its unit."""
+    glued = GLUED.sub("\u00a0", text)
+    rows = textwrap.wrap(
+        glued, WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False
+    )
+    return [row.replace("\u00a0", " ") for row in rows]
+
+
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="   ", subsequent_indent="     ")
+    return wrap(text, "   ", "     ")
 
 
 def _line(line: Line) -> list[str]:
     shown = f"{line.label:<34} {line.text}"
-    rows = textwrap.wrap(shown, WIDTH, initial_indent="   ", subsequent_indent=" " * 38)
+    rows = wrap(shown, "   ", " " * 38)
     if line.measured is not None:
         rows.append(f"{'':38}measured here: {measured_text(line.measured)}")
     return rows
@@ -117,6 +127,16 @@ def size(value: float) -> str:
         if value >= scale:
             return f"{value / scale:.4g} {unit}"
     return f"{value:.0f} B"
+
+
+def per_hour(rate: float) -> str:
+    """A rate of events per hour; below one a year nobody will see it."""
+    return "under 1 a year" if 0 < rate < 1 / 8766 else f"{rate:.2g}/h"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 device`, `8 devices`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def percent(value: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from preroll.planning.report import plural
 from preroll.planning.simulator import Outcome
 
 Labelled = list[tuple[str, Outcome]]
@@ -51,7 +52,7 @@ def table(outcomes: Labelled) -> str:
     cells = rows(outcomes)
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
     lines = [
-        f"{first.total('arrivals'):,.0f} requests to {len(first.endpoints)} endpoint(s) in "
+        f"{first.total('arrivals'):,.0f} requests to {plural(len(first.endpoints), 'endpoint')} in "
         f"{first.end_s / 3600:,.2f} h; a start is worth {first.start_cost_s:,.0f} s of idling",
         "",
     ]

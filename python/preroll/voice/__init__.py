@@ -1,0 +1,1 @@
+"""Speech: endpoints for voice clients, and the model stages under them."""

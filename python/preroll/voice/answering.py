@@ -1,0 +1,131 @@
+"""One spoken answer: the language model's text, said and sent while it is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from preroll.voice.gauges import Gauges
+from preroll.voice.models import Call, Models
+from preroll.voice.playing import Player
+from preroll.voice.saying import Saying
+
+Tell = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class TurnMarks:
+    """When the user's turn ended (time.monotonic): the arrival of the last voiced sample, the
+    decision that it was the last, and the transcript; and the calls that made the transcript."""
+
+    speech_end_s: float
+    decided_s: float
+    transcript_s: float
+    stt_calls: list[Call] = field(default_factory=list)
+
+
+class Answer:
+    """The answer of one turn. `run` may be cancelled at any time: nothing goes on behind it."""
+
+    def __init__(
+        self,
+        turn: int,
+        messages: list[dict[str, str]],
+        models: Models,
+        tell: Tell,
+        player: Player,
+        speed: float,
+    ) -> None:
+        self.turn = turn
+        self.player = player
+        self.mark_s: float | None = None
+        """The client's word for how much of the answer it has played, in seconds."""
+        self.is_whole = False
+        self._messages = messages
+        self._models = models
+        self._tell = tell
+        self._saying = Saying(models, speed, player.rate_hz)
+        self._began_s = time.monotonic()
+
+    async def run(self) -> None:
+        """Returns when the answer has been played. Raises ModelError."""
+        await self._tell({"type": "answer_started", "turn": self.turn, "rate": self.player.rate_hz})
+        pieces = self._saying.pieces(self._texts())
+        try:
+            await self.player.play(pieces)
+        finally:
+            await pieces.aclose()
+        await self._tell(
+            {
+                "type": "audio_end",
+                "turn": self.turn,
+                "audio_ms": round(1e3 * self.player.sent_s),
+            }
+        )
+        await self.player.finish()
+        self.is_whole = True
+
+    async def _texts(self) -> AsyncIterator[str]:
+        chunks = self._models.chat(self._messages)
+        try:
+            async for text in chunks:
+                await self._tell({"type": "text", "turn": self.turn, "text": text})
+                yield text
+        finally:
+            await chunks.aclose()
+
+    @property
+    def heard_s(self) -> float | None:
+        """None: all of it."""
+        return None if self.is_whole else self.player.heard_s(self.mark_s)
+
+    def observe(self, turn: TurnMarks, gauges: Gauges) -> None:
+        player, saying = self.player, self._saying.marks
+        for call in saying.calls:
+            gauges.queue_wait("tts").observe(call.queue_s)
+            gauges.call("tts").observe(call.total_s)
+        if saying.first_text_s is not None:
+            gauges.call("llm").observe(saying.first_text_s - self._began_s)
+        if player.first_byte_s is not None:
+            gauges.first_byte.observe(player.first_byte_s - turn.decided_s)
+            gauges.trimmed.observe(saying.trimmed_ms / 1e3)
+        if player.first_audible_s is not None:
+            gauges.first_audible.observe(player.first_audible_s - turn.decided_s)
+        gauges.underruns.value += player.underruns
+        if player.sent_s:
+            gauges.realtime_factor.observe(sum(c.total_s for c in saying.calls) / player.sent_s)
+
+    def timings(self, turn: TurnMarks) -> dict[str, Any]:
+        """Milliseconds after the last voiced sample; what did not happen is missing."""
+        player, saying = self.player, self._saying.marks
+        moments = {
+            "decided": turn.decided_s,
+            "transcript": turn.transcript_s,
+            "llm_sent": self._began_s,
+            "llm_first_text": saying.first_text_s,
+            "first_clause": saying.first_clause_s,
+            "tts_first_audio": saying.first_audio_s,
+            "first_byte": player.first_byte_s,
+            "first_audible": player.first_audible_s,
+            "end": time.monotonic(),
+        }
+        first_tts = saying.calls[0] if saying.calls else None
+        last_stt = turn.stt_calls[-1] if turn.stt_calls else None
+        return {
+            "type": "timings",
+            "turn": self.turn,
+            "ms": {
+                name: round(1e3 * (at_s - turn.speech_end_s), 1)
+                for name, at_s in moments.items()
+                if at_s is not None
+            },
+            "queue_ms": {
+                "stt": round(1e3 * last_stt.queue_s, 1) if last_stt else 0.0,
+                "tts": round(1e3 * first_tts.queue_s, 1) if first_tts else 0.0,
+            },
+            "trimmed_ms": round(saying.trimmed_ms),
+            "audio_ms": round(1e3 * player.sent_s),
+            "underruns": player.underruns,
+        }

@@ -1,0 +1,237 @@
+"""Transcribing speech while it is spoken: which audio to transcribe next, and what became final.
+
+Pure: audio and transcripts go in, jobs and updates come out, and time is that of the samples.
+
+1. Voice activity cuts the stream into utterances; what is silence costs nothing.
+2. An open utterance is transcribed again whenever a step of new speech has come. Its final words
+   are forced on the decoder, so that it writes only what is new.
+3. A short silence after speech is transcribed at once (`early_s`): if it turns out to be the end,
+   the last transcript is there when that is decided.
+4. The end of an utterance settles its last words. Nothing that came before a `finish` is lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from preroll.voice.activity import Activity, ActivitySettings, Edge
+from preroll.voice.agreement import Word, joined
+from preroll.voice.guards import is_believable, without_loops
+from preroll.voice.pcm import HEARING_RATE_HZ, Samples
+from preroll.voice.silero import WINDOW
+from preroll.voice.utterance import Hypothesis, Utterance
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSettings:
+    """`step_s`: new speech that is worth another transcript. `early_s`: silence after which one
+    is made in case it is the end. `tail_s`: silence after speech that a transcript gets to see.
+    `trim_s`: a window longer than this loses its final words, `most_s`: all of its words."""
+
+    step_s: float = 0.2
+    early_s: float = 0.16
+    tail_s: float = 0.25
+    trim_s: float = 9.5
+    most_s: float = 27.0
+    least_s: float = 0.3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """One window to transcribe: mono 16 kHz audio, and the token ids that are already final."""
+
+    utterance: int
+    audio: Samples
+    start_s: float
+    until_s: float
+    prefix_ids: tuple[int, ...]
+    voiced_until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """`partial`: the whole revisable tail, in place of the one before. `final`: words that follow
+    the final ones before. `text` has the spaces that the model wrote, so final texts join as they
+    are. `is_end`: the utterance is over with this message."""
+
+    kind: Literal["partial", "final"]
+    utterance: int
+    text: str
+    words: tuple[Word, ...] = ()
+    is_end: bool = False
+
+
+class LiveTranscript:
+    """One stream. `vad` gives the probabilities of speech that samples complete."""
+
+    def __init__(
+        self,
+        vad: Callable[[Samples], list[float]],
+        settings: LiveSettings | None = None,
+        activity: ActivitySettings | None = None,
+    ) -> None:
+        self.settings = settings or LiveSettings()
+        self.activity = Activity(activity)
+        self.utterances: deque[Utterance] = deque()
+        self.now_s = 0.0
+        self._vad = vad
+        self._number = 0
+        self._before: deque[Samples] = deque()
+        self._before_samples = 0
+
+    def push(self, samples: Samples) -> list[Edge]:
+        """Takes the next samples (mono, 16 kHz) and tells where speech began or ended."""
+        edges: list[Edge] = []
+        # No more at once than what one probability stands for: one edge at most in each.
+        for i in range(0, samples.size, WINDOW):
+            edges += self._push(samples[i : i + WINDOW])
+        return edges
+
+    def _push(self, samples: Samples) -> list[Edge]:
+        self.now_s += samples.size / HEARING_RATE_HZ
+        if self.activity.is_speech:
+            self.utterances[-1].push(samples)
+        else:
+            self._remember(samples)
+        edges = list(self.activity.push(self._vad(samples)))
+        for edge in edges:
+            self._edge(edge)
+        if self.activity.is_speech:
+            self.utterances[-1].voiced_until_s = self.activity.voiced_until_s
+        return edges
+
+    def finish(self) -> list[Edge]:
+        """The end of the stream, or of what the client wants now: every utterance is closed."""
+        edges = list(self.activity.finish())
+        for edge in edges:
+            self._edge(edge)
+        return edges
+
+    def next_job(self) -> Job | None:
+        """What to transcribe now, the oldest utterance first; None while nothing is due."""
+        for utterance in self.utterances:
+            until_s = self._due(utterance)
+            if until_s is not None:
+                return Job(
+                    utterance=utterance.number,
+                    audio=utterance.audio(until_s),
+                    start_s=utterance.start_s,
+                    until_s=until_s,
+                    prefix_ids=utterance.prefix_ids(),
+                    voiced_until_s=utterance.voiced_until_s,
+                )
+            if utterance.end_s is not None:
+                return None
+        return None
+
+    def apply(self, job: Job, heard: Hypothesis) -> list[Update]:
+        """Takes the transcript of a job, in the order of the jobs."""
+        utterance = next((u for u in self.utterances if u.number == job.utterance), None)
+        if utterance is None:
+            return []
+        words = self._believed(job, heard)
+        utterance.heard_until_s = job.until_s
+        before = list(utterance.agreement.tail)
+        updates = []
+        if agreed := utterance.agreement.update(words):
+            updates.append(_final(utterance, agreed))
+        if agreed or utterance.agreement.tail != before:
+            tail = utterance.agreement.tail
+            updates.append(Update("partial", utterance.number, joined(tail), tuple(tail)))
+        if utterance.end_s is None:
+            updates += self._shorten(utterance)
+        return updates + self.settle()
+
+    def settle(self) -> list[Update]:
+        """Ends the oldest utterances that are over and whose last transcript is there."""
+        updates = []
+        while self.utterances:
+            utterance = self.utterances[0]
+            if utterance.end_s is None or self._due(utterance) is not None:
+                break
+            words = utterance.agreement.settle(utterance.agreement.tail)
+            updates.append(replace(_final(utterance, words), is_end=True))
+            self.utterances.popleft()
+        return updates
+
+    def give_up(self, job: Job) -> list[Update]:
+        """For a job that failed for good: its audio counts as heard, and no word is invented."""
+        for utterance in self.utterances:
+            if utterance.number == job.utterance:
+                utterance.heard_until_s = job.until_s
+        return self.settle()
+
+    def _due(self, utterance: Utterance) -> float | None:
+        """Until when the utterance's audio should be transcribed now."""
+        settings = self.settings
+        end_s = utterance.voiced_until_s + settings.tail_s
+        until_s = min(end_s, utterance.audio_until_s)
+        if utterance.end_s is not None:
+            is_heard = utterance.heard_until_s >= min(
+                utterance.voiced_until_s + settings.early_s, utterance.audio_until_s
+            )
+            return None if is_heard and utterance.heard_until_s else until_s
+        if until_s - utterance.start_s < settings.least_s:
+            return None
+        if utterance.heard_until_s >= utterance.voiced_until_s + settings.early_s:
+            return None
+        silence_s = self.now_s - utterance.voiced_until_s
+        is_step = until_s - max(utterance.heard_until_s, utterance.start_s) >= settings.step_s
+        return until_s if is_step or silence_s >= settings.early_s else None
+
+    def _believed(self, job: Job, heard: Hypothesis) -> list[Word]:
+        shifted = [
+            replace(w, start_s=w.start_s + job.start_s, end_s=w.end_s + job.start_s)
+            for w in heard.words
+        ]
+        text = joined(shifted).strip()
+        speech_s = job.until_s - job.start_s
+        if not is_believable(text, speech_s, heard.no_speech_prob, heard.mean_log_prob):
+            return []
+        return shifted[: len(without_loops(text).split())]
+
+    def _shorten(self, utterance: Utterance) -> list[Update]:
+        settings = self.settings
+        if utterance.window_s >= settings.most_s:
+            words = utterance.agreement.settle(utterance.agreement.tail)
+            utterance.drop_until(utterance.heard_until_s)
+            return [_final(utterance, words)] if words else []
+        committed = utterance.agreement.committed
+        if utterance.window_s >= settings.trim_s and committed:
+            utterance.drop_until(committed[-1].end_s)
+        return []
+
+    def _edge(self, edge: Edge) -> None:
+        if edge.kind == "stop":
+            self.utterances[-1].end_s = edge.at_s
+            return
+        self._number += 1
+        start_s = max(0.0, edge.at_s - self.activity.settings.pad_s)
+        held = np.concatenate(self._before) if self._before else np.zeros(0, np.float32)
+        held_from_s = self.now_s - held.size / HEARING_RATE_HZ
+        skip = max(0, round((start_s - held_from_s) * HEARING_RATE_HZ))
+        utterance = Utterance(
+            self._number, held_from_s + skip / HEARING_RATE_HZ, self.activity.voiced_until_s
+        )
+        utterance.push(held[skip:].copy())
+        self._before.clear()
+        self._before_samples = 0
+        self.utterances.append(utterance)
+
+    def _remember(self, samples: Samples) -> None:
+        """Keeps what an utterance that begins now would need of the past."""
+        self._before.append(samples)
+        self._before_samples += samples.size
+        settings = self.activity.settings
+        keep = round((settings.pad_s + settings.speech_s + 0.1) * HEARING_RATE_HZ)
+        while self._before_samples - self._before[0].size >= keep:
+            self._before_samples -= self._before.popleft().size
+
+
+def _final(utterance: Utterance, words: list[Word]) -> Update:
+    return Update("final", utterance.number, joined(words), tuple(words))

@@ -1,0 +1,118 @@
+"""The model stages, as the voice service calls them: each through the door, each in its queue."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from preroll.errors import PrerollError, UnavailableError
+from preroll.voice import packet, speaker, whisper
+from preroll.voice.live import Job
+from preroll.voice.pcm import Samples
+from preroll.voice.settings import VoiceSettings
+from preroll.voice.utterance import Hypothesis
+
+if TYPE_CHECKING:
+    from preroll.worker.stage import Stage
+
+CHAT_PATH = "/v1/chat/completions"
+URGENT = {"x-preroll-priority": "1"}
+"""For what a listener waits for in silence; what is only fetched ahead goes behind it."""
+
+
+class ModelError(PrerollError):
+    """A model stage failed; `stage` is its role: stt, llm or tts."""
+
+    def __init__(self, stage: str, error: BaseException) -> None:
+        super().__init__(f"{stage}: {error}")
+        self.stage = stage
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How long one call took in all, and how long of it the request waited in the stage's queue."""
+
+    queue_s: float
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Samples of one piece of text."""
+
+    samples: Samples
+    rate_hz: int
+    call: Call
+
+
+class Models:
+    """The three model stages of one voice service."""
+
+    def __init__(self, stage: Stage, settings: VoiceSettings) -> None:
+        self.settings = settings
+        self._stage = stage
+
+    async def recognize(self, job: Job, *, is_urgent: bool = False) -> tuple[Hypothesis, Call]:
+        """Raises ModelError."""
+        began_s = time.monotonic()
+        body = packet.pack({"prefix": job.prefix_ids}, job.audio)
+        headers = URGENT if is_urgent else None
+        try:
+            answer = await self._stage.stage(self.settings.stt).post(
+                body, whisper.PATH, headers=headers
+            )
+            return whisper.from_json(answer.json()), _call(answer, began_s)
+        except (PrerollError, OSError, ValueError) as error:
+            raise ModelError("stt", error) from error
+
+    async def say(self, text: str, speed: float, *, is_urgent: bool = False) -> Said:
+        """Raises ModelError."""
+        began_s = time.monotonic()
+        try:
+            answer = await self._stage.stage(self.settings.tts).post(
+                {"text": text, "speed": speed}, speaker.PATH, headers=URGENT if is_urgent else None
+            )
+            head, samples = packet.unpack(answer.body)
+            return Said(samples, int(head["rate"]), _call(answer, began_s))
+        except (PrerollError, OSError, ValueError, KeyError) as error:
+            raise ModelError("tts", error) from error
+
+    async def chat(self, messages: list[dict[str, str]]) -> AsyncGenerator[str, None]:
+        """The text of an answer as it is written. Raises ModelError."""
+        body = {
+            "model": self.settings.model,
+            "messages": messages,
+            "stream": True,
+            "max_tokens": self.settings.max_answer_tokens,
+            **self.settings.extra,
+        }
+        try:
+            async for event in self._stage.stage(self.settings.llm).events(body, CHAT_PATH):
+                text = _content(event)
+                if text:
+                    yield text
+        except (PrerollError, OSError, ValueError) as error:
+            raise ModelError("llm", error) from error
+
+
+def _content(event: str) -> str:
+    """The text of one chunk. Raises UnavailableError for an error event."""
+    chunk: Any = json.loads(event)
+    if not isinstance(chunk, dict):
+        return ""
+    if "error" in chunk:
+        raise UnavailableError(f"the language model broke off: {chunk['error']}")
+    choices = chunk.get("choices") or [{}]
+    return str((choices[0].get("delta") or {}).get("content") or "")
+
+
+def _call(answer: Any, began_s: float) -> Call:
+    queue_ms = answer.headers.get("x-preroll-queue-ms", "0")
+    try:
+        queue_s = float(queue_ms) / 1e3
+    except ValueError:
+        queue_s = 0.0
+    return Call(queue_s, time.monotonic() - began_s)

@@ -1,0 +1,49 @@
+"""What the voice service is told by its app, and what one session asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from preroll.errors import InputError
+
+INSTRUCTIONS = (
+    "You are a friendly voice assistant. Answer in one or two short sentences of plain spoken"
+    " English, without lists, markup or emoji."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceSettings:
+    """Of the service: the stages that it calls, and bounds. `model`: what the language model is
+    asked for. `max_input_chars`: of one speech request. `max_audio_s`: of one recording.
+    `max_answer_tokens`: of one spoken answer. `lead_s`: how far audio is sent ahead of playing."""
+
+    stt: str = "stt"
+    llm: str = "llm"
+    tts: str = "tts"
+    model: str = "smollm2"
+    instructions: str = INSTRUCTIONS
+    max_input_chars: int = 4096
+    max_audio_s: float = 4 * 3600.0
+    max_answer_tokens: int = 160
+    lead_s: float = 1.0
+    page: bool = True
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """More fields for the language model's requests, such as a temperature."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> VoiceSettings:
+        """From a stage's options. Raises InputError."""
+        known = {f.name: f.default for f in fields(cls)}
+        for name, value in options.items():
+            if name not in known:
+                raise InputError(
+                    f"options: {name!r} is unknown; allowed: {', '.join(sorted(known))}"
+                )
+            kind = dict if name == "extra" else type(known[name])
+            allowed = (int, float) if kind is float else (kind,)
+            if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
+                raise InputError(f"options: {name} is {value!r}; a {kind.__name__} is allowed")
+        return cls(**dict(options))

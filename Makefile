@@ -12,7 +12,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.to
 help:
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-$(VENV)/.tools: pyproject.toml examples/chat/requirements.txt
+$(VENV)/.tools: pyproject.toml examples/chat/requirements.txt examples/embed/requirements.txt
 	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust $(RUST_MIN) or newer, see https://rustup.rs"; exit 2; }
 	@printf '%s\n' $(RUST_MIN) "$$(cargo --version | cut -d' ' -f2)" | sort -VC || { echo "$$(cargo --version) is too old: Rust $(RUST_MIN) or newer is needed, see https://rustup.rs"; exit 2; }
 	@command -v cc >/dev/null || { echo "a C compiler is missing: Debian: apt install build-essential"; exit 2; }
@@ -20,7 +20,7 @@ $(VENV)/.tools: pyproject.toml examples/chat/requirements.txt
 	python3 -m venv $(VENV)
 	$(PY) -m pip install -q --disable-pip-version-check "pip>=25.1"
 	$(PY) -m pip install -q --disable-pip-version-check --group dev
-	$(PY) -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r examples/chat/requirements.txt
+	$(PY) -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r examples/chat/requirements.txt -r examples/embed/requirements.txt
 	touch $@
 
 $(VENV)/.built: $(VENV)/.tools pyproject.toml crates/bin/pyproject.toml $(RUST_SOURCES)

@@ -5,6 +5,8 @@
 //! of the tree ended that sleep, the sleep is explained by what the other did meanwhile; before a
 //! thread existed, by what its creator did. So slices tile the interval by construction.
 
+use std::collections::HashMap;
+
 use crate::cause::{Call, Cause, of_sleep};
 use crate::event::{FileId, Tid};
 use crate::timeline::{Doing, Span, Thread, Timeline};
@@ -26,19 +28,44 @@ pub struct Slice {
     pub cold_bytes: u64,
 }
 
+/// A lock is taken as held by another thread of the process that ran for this share of the wait:
+/// an interpreter's lock is passed on by time-outs, which nobody is seen to end.
+const BUSY_SHARE: f64 = 0.5;
+/// Shorter waits are not worth looking for who was busy.
+const WORTH_A_LOOK_NS: u64 = 20_000;
+
 /// Explains time by a timeline.
 pub struct Walker<'a> {
     timeline: &'a Timeline,
+    process_of: &'a HashMap<Tid, Tid>,
+    /// The threads of each process.
+    members: HashMap<Tid, Vec<Tid>>,
+    /// What the threads of each process have created.
+    offspring: HashMap<Tid, Vec<Tid>>,
     slices: Vec<Slice>,
     /// Threads being explained right now: a cycle of waits ends here.
     stack: Vec<Tid>,
 }
 
 impl<'a> Walker<'a> {
-    /// A walker over `timeline`.
-    pub fn new(timeline: &'a Timeline) -> Self {
+    /// A walker over `timeline`, whose threads belong to processes as `process_of` says.
+    pub fn new(timeline: &'a Timeline, process_of: &'a HashMap<Tid, Tid>) -> Self {
+        let mut members: HashMap<Tid, Vec<Tid>> = HashMap::new();
+        let mut offspring: HashMap<Tid, Vec<Tid>> = HashMap::new();
+        let process = |tid: &Tid| *process_of.get(tid).unwrap_or(tid);
+        for (tid, thread) in &timeline.threads {
+            members.entry(process(tid)).or_default().push(*tid);
+            if let Some((parent, _)) = thread.born
+                && process(&parent) != process(tid)
+            {
+                offspring.entry(process(&parent)).or_default().push(*tid);
+            }
+        }
         Self {
             timeline,
+            process_of,
+            members,
+            offspring,
             slices: Vec::new(),
             stack: Vec::new(),
         }
@@ -126,11 +153,19 @@ impl<'a> Walker<'a> {
         span: &Span,
         (call, disk, by): (Option<Call>, bool, Tid),
     ) {
+        let by = if by == 0 && call == Some(Call::Wait) {
+            self.living_child(tid, from, to).unwrap_or(0)
+        } else {
+            by
+        };
         let follow = by != 0
             && !disk
             && call != Some(Call::Sleep)
             && !self.stack.contains(&by)
             && self.timeline.threads.contains_key(&by);
+        if !follow && call == Some(Call::Futex) && !disk {
+            return self.locked(tid, from, to, span);
+        }
         if !follow {
             return self.emit(tid, from, to, of_sleep(call, disk), Some(span));
         }
@@ -146,6 +181,77 @@ impl<'a> Walker<'a> {
             }
         }
     }
+
+    fn process(&self, tid: Tid) -> Tid {
+        *self.process_of.get(&tid).unwrap_or(&tid)
+    }
+
+    /// The youngest child of the process that lived through the interval: a wait that has not
+    /// ended waits for it.
+    fn living_child(&self, tid: Tid, from: u64, to: u64) -> Option<Tid> {
+        let lives = |child: &&Tid| {
+            let thread = &self.timeline.threads[*child];
+            let began = thread.born.map_or(0, |(_, born)| born);
+            let ended = thread.spans.last().map_or(0, |span| span.end_ns);
+            began <= from.max(began.min(to)) && ended >= to && !self.stack.contains(*child)
+        };
+        let born = |child: &&Tid| self.timeline.threads[*child].born.map(|(_, born)| born);
+        let children = self.offspring.get(&self.process(tid))?;
+        children.iter().filter(lives).max_by_key(born).copied()
+    }
+
+    /// A wait for a lock that no thread was seen to end.
+    fn locked(&mut self, tid: Tid, from: u64, to: u64, span: &Span) {
+        let timeline = self.timeline;
+        let Some(busy) = self.busy_sibling(tid, from, to) else {
+            return self.emit(tid, from, to, Cause::Lock, Some(span));
+        };
+        let spans = &timeline.threads[&busy].spans;
+        let first = spans.partition_point(|s| s.end_ns <= from);
+        let mut now = from;
+        for worked in spans[first..].iter().take_while(|s| s.start_ns < to) {
+            let cause = match worked.doing {
+                Doing::Running { .. } => Cause::Cpu,
+                Doing::Runnable => Cause::RunQueue,
+                Doing::Asleep { .. } => continue,
+            };
+            self.emit(
+                tid,
+                now,
+                worked.start_ns.clamp(now, to),
+                Cause::Lock,
+                Some(span),
+            );
+            now = now.max(worked.start_ns);
+            let end = worked.end_ns.min(to);
+            self.emit(busy, now, end, cause, Some(worked));
+            now = now.max(end);
+        }
+        self.emit(tid, now, to, Cause::Lock, Some(span));
+    }
+
+    fn busy_sibling(&self, tid: Tid, from: u64, to: u64) -> Option<Tid> {
+        if to - from < WORTH_A_LOOK_NS {
+            return None;
+        }
+        let siblings = self.members.get(&self.process(tid))?;
+        let busiest = siblings
+            .iter()
+            .filter(|other| **other != tid)
+            .map(|other| (ran_ns(&self.timeline.threads[other], from, to), *other))
+            .max()?;
+        (busiest.0 as f64 >= (to - from) as f64 * BUSY_SHARE).then_some(busiest.1)
+    }
+}
+
+/// How long a thread was on a CPU within an interval.
+fn ran_ns(thread: &Thread, from: u64, to: u64) -> u64 {
+    let first = thread.spans.partition_point(|s| s.end_ns <= from);
+    let within = thread.spans[first..].iter().take_while(|s| s.start_ns < to);
+    within
+        .filter(|s| matches!(s.doing, Doing::Running { .. }))
+        .map(|s| s.end_ns.min(to) - s.start_ns.max(from))
+        .sum()
 }
 
 /// Joins neighbours that differ in nothing but time.
@@ -206,7 +312,8 @@ mod tests {
     }
 
     fn bill(timeline: &Timeline, tid: Tid, from: u64, to: u64) -> Vec<(u64, u64, Tid, Cause)> {
-        let slices = Walker::new(timeline).explain(tid, from, to);
+        let process_of = HashMap::new();
+        let slices = Walker::new(timeline, &process_of).explain(tid, from, to);
         slices
             .iter()
             .map(|s| (s.start_ns, s.end_ns, s.tid, s.cause))
@@ -293,6 +400,48 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_that_times_out_is_explained_by_the_sibling_that_ran() {
+        let t = timeline(&[
+            (1, None, &[(0, 100, asleep(Call::Futex, 0))]),
+            (
+                2,
+                None,
+                &[(0, 20, asleep(Call::Sleep, 0)), (20, 100, RUNNING)],
+            ),
+            (9, None, &[(0, 100, RUNNING)]),
+        ]);
+        let scaled = |t: Timeline| {
+            let mut t = t;
+            for span in t.threads.values_mut().flat_map(|thread| &mut thread.spans) {
+                span.start_ns *= WORTH_A_LOOK_NS;
+                span.end_ns *= WORTH_A_LOOK_NS;
+            }
+            t
+        };
+        let (t, unit) = (scaled(t), WORTH_A_LOOK_NS);
+        let process_of = HashMap::from([(1, 1), (2, 1), (9, 9)]);
+        let slices = Walker::new(&t, &process_of).explain(1, 0, 100 * unit);
+        let bill: Vec<_> = slices
+            .iter()
+            .map(|s| (s.end_ns / unit, s.tid, s.cause))
+            .collect();
+        assert_eq!(bill, vec![(20, 1, Cause::Lock), (100, 2, Cause::Cpu)]);
+    }
+
+    #[test]
+    fn a_wait_that_has_not_ended_is_explained_by_the_child_that_lives() {
+        let t = timeline(&[
+            (1, None, &[(0, 100, asleep(Call::Wait, 0))]),
+            (2, Some((1, 0)), &[(0, 30, RUNNING)]),
+            (3, Some((1, 5)), &[(5, 100, RUNNING)]),
+        ]);
+        let expected = vec![(0, 5, 1, Cause::Cpu), (5, 100, 3, Cause::Cpu)];
+        let found = bill(&t, 1, 0, 100);
+        assert_eq!(found.last(), expected.last());
+        assert!(found.iter().all(|(_, _, tid, _)| *tid != 2), "{found:?}");
+    }
+
+    #[test]
     fn what_nobody_saw_is_unknown_not_spread() {
         let t = timeline(&[(1, None, &[(20, 30, RUNNING)])]);
         let expected = vec![
@@ -336,7 +485,8 @@ mod tests {
                 }
                 t.threads.entry(tid as Tid).or_default().born = *born;
             }
-            let slices = Walker::new(&t).explain(0, from, from + length);
+            let process_of = (0..4).map(|tid| (tid, tid / 2)).collect();
+            let slices = Walker::new(&t, &process_of).explain(0, from, from + length);
             let mut now = from;
             for slice in &slices {
                 prop_assert_eq!(slice.start_ns, now);

@@ -15,6 +15,8 @@ pub struct Process {
 /// What was learned about the tree.
 #[derive(Debug, Default)]
 pub struct Tree {
+    /// The process to which orphans of the tree fall; 0: there is none.
+    pub owner: Tid,
     /// Thread to process.
     pub process_of: HashMap<Tid, Tid>,
     pub names: HashMap<Tid, String>,
@@ -65,9 +67,22 @@ fn file_id(device: u64, inode: u64) -> FileId {
 }
 
 impl Tree {
-    /// Every live process below `root`, itself included.
+    /// Learns the owner's name: before a tree's first thread, it is what the tree waits for.
+    pub fn look_at_owner(&mut self) {
+        let pid = self.owner;
+        if pid != 0 {
+            self.process_of.insert(pid, pid);
+            let command = text(format!("/proc/{pid}/cmdline")).replace('\0', " ");
+            self.processes.entry(pid).or_default().command = command.trim_end().to_owned();
+        }
+    }
+
+    /// Every live process below `root`, itself included, and of those that fell to the owner.
     pub fn pids(&self, root: Tid) -> Vec<Tid> {
         let mut found = vec![root];
+        if self.owner != 0 {
+            found.extend(children(self.owner).into_iter().filter(|pid| *pid != root));
+        }
         let mut seen: HashSet<Tid> = found.iter().copied().collect();
         let mut next = 0;
         while next < found.len() {

@@ -1,7 +1,8 @@
 //! The program: records until a line on stdin says which interval to explain, then prints the partition.
 //!
-//! Out: one line `{"mode", "reason"}` when recording has begun. In: `{"pid"}` (the tree's first
-//! process, once it runs), then `{"from_ns", "to_ns"}`. Out: the partition as one JSON line.
+//! Out: one line `{"mode", "reason"}` when recording has begun. In: `{"pid", "owner", "spawned_ns"}`
+//! (the tree's first process, once it runs; the process to which its orphans fall, 0 for none; when
+//! it was spawned), then `{"from_ns", "to_ns"}`. Out: the partition as one JSON line.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, Write};
@@ -30,8 +31,17 @@ const ANNOUNCE_NS: u64 = 100_000_000;
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Request {
-    Explain { from_ns: u64, to_ns: u64 },
-    Tree { pid: Tid },
+    Explain {
+        from_ns: u64,
+        to_ns: u64,
+    },
+    Tree {
+        pid: Tid,
+        #[serde(default)]
+        owner: Tid,
+        #[serde(default)]
+        spawned_ns: u64,
+    },
 }
 
 #[derive(Serialize)]
@@ -153,11 +163,15 @@ impl Recorder {
         self.ticks += 1;
     }
 
-    fn follow(&mut self, pid: Tid) {
+    fn follow(&mut self, pid: Tid, owner: Tid, spawned_ns: u64) {
         self.root = Some(pid);
+        self.tree.owner = owner;
         if let Source::Samples(sampler) = &mut self.source {
-            *sampler = Some(Sampler::new(pid));
+            let mut started = Sampler::new(pid, owner, spawned_ns);
+            started.sample(now_ns());
+            *sampler = Some(started);
         }
+        self.tree.look_at_owner();
         self.tree.look(pid);
     }
 
@@ -171,7 +185,11 @@ impl Recorder {
             next += self.interval;
             let patience = next.saturating_duration_since(Instant::now());
             match requests.recv_timeout(patience) {
-                Ok(Ok(Request::Tree { pid })) => self.follow(pid),
+                Ok(Ok(Request::Tree {
+                    pid,
+                    owner,
+                    spawned_ns,
+                })) => self.follow(pid, owner, spawned_ns),
                 Ok(Ok(Request::Explain { from_ns, to_ns })) => return Ok(Some((from_ns, to_ns))),
                 Ok(Err(message)) => return Err(message),
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
@@ -195,7 +213,7 @@ impl Recorder {
                 let (events, lost, is_full) = instance.finish();
                 facts = (events.len(), lost, is_full);
                 let events = of_tree(events, root, &mut self.tree);
-                let announcer = announcer(&events, to_ns).unwrap_or(root);
+                let announcer = announcer(&events, self.tree.owner, to_ns).unwrap_or(root);
                 ("tracefs", Timeline::build(&events, to_ns), announcer)
             }
             Source::Samples(sampler) => {
@@ -204,7 +222,8 @@ impl Recorder {
                 ("proc", timeline, announcer)
             }
         };
-        let slices = Walker::new(&timeline).explain(announcer, from_ns, to_ns);
+        let walker = Walker::new(&timeline, &self.tree.process_of);
+        let slices = walker.explain(announcer, from_ns, to_ns);
         let slices = self.steal.carve(slices);
         let partition = Partition {
             mode,
@@ -259,9 +278,9 @@ fn rows(slices: Vec<Slice>, tree: &Tree) -> Vec<Row> {
         .collect()
 }
 
-/// The events of `root` and of everything that descends from it.
+/// The events of `root`, of everything that descends from it, and of its owner.
 fn of_tree(events: Vec<Event>, root: Tid, tree: &mut Tree) -> Vec<Event> {
-    let mut members = HashSet::from([root]);
+    let mut members = HashSet::from([root, tree.owner]);
     for event in &events {
         if let Kind::Fork { parent } = event.kind
             && members.contains(&parent)
@@ -276,13 +295,16 @@ fn of_tree(events: Vec<Event>, root: Tid, tree: &mut Tree) -> Vec<Event> {
         .collect()
 }
 
-/// The thread that wrote last before `to_ns`, else the one that last got a CPU.
-fn announcer(events: &[Event], to_ns: u64) -> Option<Tid> {
+/// The thread that wrote last before `to_ns`, else the one that last got a CPU; never the owner.
+fn announcer(events: &[Event], owner: Tid, to_ns: u64) -> Option<Tid> {
     let is_write = |e: &&Event| match e.kind {
         Kind::Enter { number, .. } => matches!(call(number), Call::Write | Call::Socket),
         _ => false,
     };
-    let before = || events.iter().rev().skip_while(|e| e.t_ns > to_ns);
+    let before = || {
+        let back = events.iter().rev().skip_while(|e| e.t_ns > to_ns);
+        back.filter(|e| e.tid != owner)
+    };
     let recent = before()
         .take_while(|e| e.t_ns + ANNOUNCE_NS > to_ns)
         .find(is_write);

@@ -49,6 +49,9 @@ struct Sample {
 /// Samples a tree into a timeline.
 pub struct Sampler {
     root: Tid,
+    tree: Tree,
+    spawned_ns: u64,
+    last_ns: u64,
     watched: HashMap<Tid, Watched>,
     timeline: Timeline,
     ticks: u64,
@@ -102,6 +105,24 @@ impl Watched {
         })
     }
 
+    /// At least so long has it lived: what it has run and queued so far. All of its life counts
+    /// for a thread that had a whole interval, as nobody saw its beginning.
+    fn age_ns(&self) -> u64 {
+        let mut buffer = [0; 128];
+        let n = read_text(&self.schedstat, &mut buffer).unwrap_or(0);
+        parse_schedstat(&buffer[..n]).map_or(0, |(run, wait)| run + wait)
+    }
+
+    /// The process's parent for a first thread, its first thread for others.
+    fn creator(&self, tid: Tid) -> Option<Tid> {
+        if tid != self.pid {
+            return Some(self.pid);
+        }
+        let mut buffer = [0; 1024];
+        let n = read_text(&self.stat, &mut buffer)?;
+        Some(parse_stat(&buffer[..n])?.1)
+    }
+
     fn sample(&mut self, tid: Tid, t_ns: u64, in_full: bool) -> Option<Sample> {
         let mut buffer = [0; 1024];
         let n = read_text(&self.schedstat, &mut buffer)?;
@@ -138,10 +159,17 @@ impl Watched {
 }
 
 impl Sampler {
-    /// A sampler of the tree below `root`, which must exist.
-    pub fn new(root: Tid) -> Self {
+    /// A sampler of the tree below `root`, spawned at `spawned_ns`, whose orphans fall to `owner`.
+    pub fn new(root: Tid, owner: Tid, spawned_ns: u64) -> Self {
+        let tree = Tree {
+            owner,
+            ..Tree::default()
+        };
         Self {
             root,
+            tree,
+            spawned_ns,
+            last_ns: spawned_ns,
             watched: HashMap::new(),
             timeline: Timeline::default(),
             ticks: 0,
@@ -165,22 +193,33 @@ impl Sampler {
         for sample in &samples {
             self.push(sample, t_ns, awaited(sample, &samples, t_ns));
         }
+        self.last_ns = t_ns;
     }
 
     fn discover(&mut self, t_ns: u64) {
-        let tree = Tree::default();
-        for pid in tree.pids(self.root) {
+        for pid in self.tree.pids(self.root) {
             for tid in threads(pid) {
                 if !self.watched.contains_key(&tid)
-                    && let Some(watched) = Watched::open(pid, tid, t_ns)
+                    && let Some(mut watched) = Watched::open(pid, tid, t_ns)
                 {
+                    watched.last_ns = t_ns - watched.age_ns().min(t_ns - self.earliest(tid));
+                    if tid != self.root {
+                        let parent = watched.creator(tid).unwrap_or(self.root);
+                        let thread = self.timeline.threads.entry(tid).or_default();
+                        thread.born = Some((parent, watched.last_ns));
+                    }
                     self.watched.insert(tid, watched);
-                    let born = self.ticks > 1 && tid != self.root;
-                    let parent = if tid == pid { self.root } else { pid };
-                    let thread = self.timeline.threads.entry(tid).or_default();
-                    thread.born = born.then_some((parent, t_ns));
                 }
             }
+        }
+    }
+
+    /// The first moment at which a thread that is new now can have begun.
+    fn earliest(&self, tid: Tid) -> u64 {
+        if tid == self.root {
+            self.spawned_ns
+        } else {
+            self.last_ns
         }
     }
 

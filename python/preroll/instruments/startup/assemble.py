@@ -38,7 +38,7 @@ def assemble(
     phases = _phases(options, argv, seen)
     named = labels(said, total_s, phases)
     profile = Profile(
-        command=argv,
+        command=options.command,
         outcome=seen.outcome,
         message=seen.message,
         mode=recording.mode if seen.recording else seen.mode,

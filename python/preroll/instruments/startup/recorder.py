@@ -78,9 +78,9 @@ class Recorder:
         started = json.loads(line)
         return cls(process, started["mode"], started["reason"])
 
-    async def follow(self, pid: int) -> None:
-        """Names the first process of the command."""
-        await self._say({"pid": pid})
+    async def follow(self, pid: int, owner: int, spawned_ns: int) -> None:
+        """Names the first process of the command, and the one to which its orphans fall."""
+        await self._say({"pid": pid, "owner": owner, "spawned_ns": spawned_ns})
 
     async def explain(self, from_ns: int, to_ns: int) -> Recording:
         """Ends the recording and explains the interval. Raises UnavailableError."""

@@ -61,7 +61,8 @@ class Watch:
         try:
             status = await asyncio.shield(starting)
             if status.pid is not None and self._recorder is not None:
-                await self._recorder.follow(status.pid)
+                spawned_ns = status.spawned_ns or 0
+                await self._recorder.follow(status.pid, status.owner_pid, spawned_ns)
             outcome, message, ready_ns, last = await self._until_over(status, timeout_s)
             seen = await self._seen(outcome, message, status, ready_ns, last)
             if outcome is Outcome.READY and on_ready is not None:

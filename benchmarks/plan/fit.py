@@ -36,7 +36,7 @@ def fitted(target: Target) -> dict[str, Any]:
             "median": round(float(np.median(held.relative)), 4),
             "coverage": round(errors.coverage_of(held), 4),
         }
-        shipped = nested.Candidate(LENGTH, NOISE[target], CORRECTION[basis])
+        shipped = nested.Candidate(LENGTH, NOISE[target], CORRECTION[target][basis])
         print(target, basis, result["held_out"][basis], result["spread"][basis])
         print(f"   all parts choose {found.shipped}; shipped {shipped}", flush=True)
     return result

@@ -93,6 +93,28 @@ def test_fp8_kv_is_a_lever_only_where_memory_is_what_binds(
     assert any("fp8 KV" in lever for lever in memory_bound)
 
 
+def test_the_app_file_scales_as_far_as_the_spike_needs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    traffic = ["--traffic", "rate=2/s,in=2000,out=500", "--slo", "ttft=2s,itl=50ms"]
+    result = plan_json(capsys, "--model", "DeepSeek-V3", "--on", "8xH200", *traffic)
+    ready = conclusion(result, "replicas")["value"]
+    patient = line(result, "spike", "patient clients")["label"]
+    added = int(patient.split("+")[1].split()[0])
+    assert f"max = {ready + added}," in result["app_file"]
+    assert any(lever.startswith(f"devices: {added} more") for lever in result["levers"])
+    calm = plan_json(capsys, "--model", "DeepSeek-V3", "--on", "8xH200", *traffic, "--spike", "1")
+    assert f"max = {ready}," in calm["app_file"]
+
+
+def test_a_batch_that_the_pool_does_not_hold_is_said_to_wait(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = plan_json(capsys, *KNOWN, "--traffic", "rate=6/s,in=60000,out=200")
+    assert "fit, the rest wait" in line(result, "speed", "batch 256")["text"]
+    assert "wait" not in line(result, "speed", "batch 16")["text"]
+
+
 def test_the_app_file_is_accepted_and_carries_the_limits(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -31,7 +31,10 @@ TERMS: dict[Target, Callable[[Deployment, float, float, float], dict[str, float]
 }
 LENGTH = 6.0
 """Range of the kernel in units of the scaled coordinates: chosen by benchmarks/plan/nested.py."""
-CORRECTION = {"configuration": 1.0, "model": 0.5, "device": 0.5}
+CORRECTION: dict[Target, dict[str, float]] = {
+    "tpot": {"configuration": 1.0, "model": 0.5, "device": 0.5},
+    "ttft": {"configuration": 0.75, "model": 0.5, "device": 0.5},
+}
 """Share of the correction by basis: chosen by benchmarks/plan/nested.py."""
 SHARES = ("weights", "experts", "kv", "prefill", "prefill_attention", "per_layer")
 
@@ -184,7 +187,7 @@ class SpeedModel:
         speculative decoding, 1–8 devices of one node.
         """
         fit, basis = self.fits[target], self.basis(point.deployment)
-        value = fit.predict_s(point, CORRECTION[basis])
+        value = fit.predict_s(point, CORRECTION[target][basis])
         low, high = fit.spread[basis]
         return Estimate(value, value * low, value * high, basis)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from preroll.planning.calibration import LENGTH, Measured, Target, coordinates
 
 Array = NDArray[np.float64]
-NOISE = {"tpot": 0.15, "ttft": 0.4}
+NOISE = {"tpot": 0.15, "ttft": 0.15}
 """Ridge of the correction: variance of a measurement over the variance of the correction."""
 ROBUST = {"tpot": 0.15, "ttft": 0.3}
 """Residuals of the logarithm beyond this weigh less: a few published rows are mislabelled."""

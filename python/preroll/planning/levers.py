@@ -7,7 +7,6 @@ from dataclasses import replace
 from preroll.core import Preparedness
 from preroll.errors import InputError
 from preroll.planning.formulas import start, transfer
-from preroll.planning.formulas.spike import replicas_to_recover
 from preroll.planning.inputs import Ask
 from preroll.planning.report import seconds
 from preroll.planning.sizing import Sizing
@@ -99,12 +98,9 @@ def _again(ask: Ask, **changes: object) -> Sizing | None:
 
 
 def _one_more(sizing: Sizing) -> str:
-    ask, start_s = sizing.ask, sizing.start_s()
-    rate = ask.traffic.rate * ask.spike
-    if rate <= sizing.replicas * sizing.replica_rate:
+    ask, extra = sizing.ask, sizing.added_in_spike
+    if not extra:
         return ""
-    each, ready = sizing.replica_rate, sizing.replicas
-    extra = replicas_to_recover(rate, each, start_s, 2.0 * max(1.0, start_s), ready)
     cost = ""
     if ask.price is not None:
         hourly = extra * ask.deployment.num_devices * ask.price

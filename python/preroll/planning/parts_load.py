@@ -37,8 +37,7 @@ def spike_part(sizing: Sizing) -> Part:
 def _backlog_lines(sizing: Sizing, rate: float) -> list[Line]:
     ask, start_s = sizing.ask, sizing.start_s()
     each, ready = sizing.replica_rate, sizing.replicas
-    within = 2.0 * max(start_s, 1.0)
-    added = spike.replicas_to_recover(rate, each, start_s, within, ready)
+    added = sizing.added_in_spike
     triangle = spike.backlog(rate, each, start_s, ready, added)
     event = retries.Spike(rate, each, start_s, ready, added)
     lines = [
@@ -187,10 +186,11 @@ def _batch_line(sizing: Sizing, batch: int) -> Line:
     floor = decode.memory_step_s(sum(d.shape.read_bytes(batch)), batch * held, d.bandwidth)
     compute = decode.compute_step_s(batch, d.shape.parameters.active, d.flops)
     measured = sizing.ask.measured("tpot", "itl") if batch == 1 else None
+    waits = f"; {sizing.kv_sessions} fit, the rest wait" if batch > sizing.kv_sessions else ""
     text = (
         f"{1 / e.value_s:.3g} tokens/s each ({1 / e.high_s:.3g} to {1 / e.low_s:.3g}),"
         f" {batch / e.value_s:,.0f} together; memory floor {seconds(floor)}, compute"
-        f" {seconds(compute)}"
+        f" {seconds(compute)}{waits}"
     )
     return Line(f"batch {batch}", text, e.value_s, "s", e.low_s, e.high_s, measured)
 

@@ -105,12 +105,14 @@ def _empirical(sizing: Sizing) -> Part:
         lines.append(Line("cheapest idle time-out", text, best.idle_timeout_s, "s"))
     else:
         lines.append(Line("no idle gap", "requests overlap throughout: it never goes cold", 0.0))
-    few = f"; only {len(idle)} idle gaps: read as anecdote" if len(idle) < FEW_GAPS else ""
+    few = (
+        f"; only {plural(len(idle), 'idle gap')}: read as anecdote" if len(idle) < FEW_GAPS else ""
+    )
     return Part(
         "cold_starts",
         "Cold starts against the idle time-out (your own gaps)",
         "cost(T) = Σ min(gap, T) + start × #{gap > T}",
-        f"{requests} gaps between arrivals from {traffic.source}, {len(idle)} of them idle;"
+        f"{plural(requests, 'gap')} between arrivals from {traffic.source}, {len(idle)} idle;"
         f" a start costs {seconds(cost)}",
         lines,
         f"the past repeats itself; one replica; nothing beyond the longest gap is known{few}",

@@ -61,7 +61,8 @@ def _header(sizing: Sizing) -> str:
     return (
         f"{d.shape.name}: {p.total / 1e9:.4g} B parameters{active}, {d.shape.precision},"
         f" {size(d.shape.weight_bytes)} on {d.num_devices} × {d.device.name}\n"
-        f"traffic: {t.rate:.3g} requests/s, {t.isl:.0f} tokens in, {t.osl:.0f} out ({t.source})"
+        f"traffic: {t.rate:.3g} {'request' if t.rate == 1 else 'requests'}/s,"
+        f" {t.isl:.0f} tokens in, {t.osl:.0f} out ({t.source})"
     )
 
 
@@ -175,7 +176,7 @@ def _warnings(sizing: Sizing) -> list[str]:
 def app_file(sizing: Sizing) -> str:
     """The stage as an app file: limits, targets and scale from the plan."""
     ask, d = sizing.ask, sizing.ask.deployment
-    most = max(sizing.replicas, round(sizing.replicas * ask.spike))
+    most = sizing.replicas + sizing.added_in_spike
     ready = sizing.replicas
     if ask.nodes is not None:
         most, ready = min(most, ask.nodes), min(ready, ask.nodes)

@@ -10,7 +10,7 @@ from functools import cached_property
 from preroll.core import Preparedness
 from preroll.errors import InputError
 from preroll.planning.calibration import Estimate, Point, speed_model
-from preroll.planning.formulas import kv, queueing, start
+from preroll.planning.formulas import kv, queueing, spike, start
 from preroll.planning.inputs import Ask
 
 LARGEST_BATCH = 512
@@ -132,6 +132,17 @@ class Sizing:
     @cached_property
     def replicas(self) -> int:
         return max(1, math.ceil(self.ask.traffic.rate / (self.utilisation * self.replica_rate)))
+
+    @cached_property
+    def added_in_spike(self) -> int:
+        """Replicas to add at once so that a spike's queue is empty two starts after it began; 0
+        when the ready ones bear it."""
+        rate, each = self.ask.traffic.rate * self.ask.spike, self.replica_rate
+        if rate <= self.replicas * each:
+            return 0
+        start_s = self.start_s()
+        within_s = 2.0 * max(start_s, 1.0)
+        return spike.replicas_to_recover(rate, each, start_s, within_s, self.replicas)
 
     def start_s(self, level: Preparedness | None = None) -> float:
         """Seconds of a start at a level; the measured start where the level is the asked one."""

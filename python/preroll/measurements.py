@@ -23,6 +23,8 @@ VERSION = 1
 # Enough for every quantile that the instruments show (p99 needs 299); a file stays readable.
 MAX_SAMPLES = 512
 START = "start"
+CLIFF = "cliff"
+"""Kind of what `preroll cliff` writes: the value is a limit of requests in flight per replica."""
 HEAD = "# Measured by preroll; commit this file beside the app file. Stale entries are not used.\n"
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from backend_lab import Lab, is_gone, line_with, texts, until
 
-from preroll.backends.base import HolderRefusedError
+from preroll.backends.adoption import is_holder_alive
+from preroll.backends.base import Adoption, HolderRefusedError
 from preroll.backends.local import LocalBackend
 from preroll.errors import InputError, UnavailableError
 
@@ -119,6 +120,41 @@ def test_the_same_id_in_another_state_directory_is_not_ours(lab: Lab) -> None:
         assert not is_gone(theirs.pid or 0)
     finally:
         other.clean()
+
+
+def test_a_folder_that_is_tidied_away_meanwhile_is_no_error(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = lab.root / "holders" / "gone"
+    monkeypatch.setattr("preroll.backends.adoption._folders", lambda holders: [gone])
+    adopted = lab.run(lambda backend: backend.adopt())
+    assert adopted == Adoption()
+
+
+def test_a_holder_that_begins_while_its_folder_is_looked_at_is_not_turned_away(lab: Lab) -> None:
+    """Whether a holder lives is seen by trying its lock, which is then taken for an instant."""
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            is_holder_alive(lab.root / "holders" / "p")
+
+    async def body(backend: LocalBackend) -> None:
+        lookers = [threading.Thread(target=look) for _ in range(2)]
+        for looker in lookers:
+            looker.start()
+        try:
+            for _ in range(10):
+                await backend.start(lab.shell("sleep 1000"))
+                await backend.kill("p")
+                await backend.release("p")
+        finally:
+            done.set()
+            for looker in lookers:
+                looker.join()
+
+    (lab.root / "holders" / "p").mkdir(parents=True)
+    lab.run(body)
 
 
 def test_an_id_names_one_process(lab: Lab) -> None:

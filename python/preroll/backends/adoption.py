@@ -82,10 +82,13 @@ def _judge(holder_id: str, status: dict[str, Any]) -> _Found:
 
 def _inspect_silent(folder: Path, socket: Path, why: str) -> _Found:
     """No answer: the holder has ended in order, was killed, hangs, or is of an earlier boot."""
-    with _locked(folder) as is_ours:
-        if not is_ours:
-            return _Found(folder.name, unusable=f"its holder lives and is silent: {why}")
-        return _clean_up(folder, socket)
+    try:
+        with _locked(folder) as is_ours:
+            if not is_ours:
+                return _Found(folder.name, unusable=f"its holder lives and is silent: {why}")
+            return _clean_up(folder, socket)
+    except FileNotFoundError:  # an old folder that was just tidied away
+        return _Found(folder.name)
 
 
 def _clean_up(folder: Path, socket: Path) -> _Found:
@@ -107,8 +110,11 @@ def _clean_up(folder: Path, socket: Path) -> _Found:
 
 def is_holder_alive(folder: Path) -> bool:
     """A holder has its folder locked for as long as it lives, whatever became of its pid."""
-    with _locked(folder) as is_ours:
-        return not is_ours
+    try:
+        with _locked(folder) as is_ours:
+            return not is_ours
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

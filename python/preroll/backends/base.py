@@ -34,10 +34,14 @@ class Stdio(StrEnum):
 
 
 class Orphans(StrEnum):
-    """What becomes of processes that the direct child leaves behind: ended, or waited for."""
+    """What becomes of processes that the direct child leaves behind: ended, or waited for.
+
+    `FREE`: they never belong to it: a fork server's children have owners of their own.
+    """
 
     KILL = "kill"
     WAIT = "wait"
+    FREE = "free"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,7 @@ class ProcessStatus:
     listen: tuple[Listen, ...] = ()
     limits_applied: Mapping[str, str] = field(default_factory=dict)
     oom_kills: int = 0
+    is_forked: bool = False
     log_dropped_lines: int = 0
     log_error: str | None = None
     usage: Usage | None = None
@@ -192,6 +197,11 @@ class Backend(Protocol):
 
         A program that cannot be executed is no error here: its status has exited, with `error`.
         """
+
+    async def fork(self, spec: ProcessSpec, server: Path) -> ProcessStatus:
+        """As `start`, by the fork server that listens at `server`: the process is its fork, and
+        belongs to an owner of its own as any other. Raises UnavailableError when the server does
+        not answer, HolderRefusedError when it may not fork."""
 
     async def adopt(self) -> Adoption:
         """Finds what runs, ends what is without an owner; asks all at the same time."""

@@ -58,6 +58,7 @@ def _status(value: dict[str, Any]) -> ProcessStatus:
         listen=tuple(Listen(one["name"], one["address"]) for one in value.get("listen", ())),
         limits_applied=value["limits_applied"],
         oom_kills=value["oom_kills"],
+        is_forked=value.get("forked", False),
         log_dropped_lines=value.get("log_dropped_lines", 0),
         log_error=value.get("log_error"),
         usage=Usage(tree["processes"], tree["rss_bytes"], tree["cpu_ns"]) if tree else None,

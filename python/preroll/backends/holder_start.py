@@ -169,7 +169,7 @@ async def start_holder(program: Path, spec_path: Path, reaper: Reaper) -> None:
         os.close(write_end)
     reaper.watch(process)
     try:
-        complaint = await _read_to_end(read_end)
+        complaint = await read_to_end(read_end)
     except TimeoutError as error:
         process.kill()
         raise UnavailableError(
@@ -179,7 +179,7 @@ async def start_holder(program: Path, spec_path: Path, reaper: Reaper) -> None:
         raise InputError(complaint.decode(errors="replace").strip())
 
 
-async def _read_to_end(file: int) -> bytes:
+async def read_to_end(file: int) -> bytes:
     """Reads a pipe until its writer has let go, and closes it."""
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     pipe = os.fdopen(file, "rb", buffering=0)

@@ -10,6 +10,7 @@ from typing import Any
 
 from preroll.backends import adoption
 from preroll.backends.base import Adoption, Line, ProcessSpec, ProcessStatus
+from preroll.backends.fork_start import fork_holder
 from preroll.backends.holder_client import CALL_TIMEOUT_S, HolderClient, parse_status
 from preroll.backends.holder_start import (
     BUSY_WAIT_S,
@@ -56,6 +57,15 @@ class LocalBackend:
             path = await self._write_spec(spec)
             await start_holder(self._program, path, self._reaper)
             return await client.status()
+        finally:
+            self._starting.discard(spec.id)
+
+    async def fork(self, spec: ProcessSpec, server: Path) -> ProcessStatus:
+        self._starting.add(spec.id)
+        try:
+            path = await self._write_spec(spec)
+            await fork_holder(self._program.absolute(), path, server)
+            return await self.client(spec.id).status()
         finally:
             self._starting.discard(spec.id)
 

@@ -20,6 +20,7 @@ from preroll.engines.base import get_engine
 from preroll.errors import InputError, RefusedError
 from preroll.fingerprints import DigestCache, cache_path, fingerprint
 from preroll.quantiles import quantile
+from preroll.serve.limits import with_limits
 
 app = cyclopts.App(name="preroll check", help=__doc__, version_flags=[])
 
@@ -42,8 +43,9 @@ def check(
     strict: bool
         Exit status 1 when there is a warning.
     """
-    loaded = load_app(path)
-    warnings = [*misfits(loaded, this_machine()), *slow_starts(loaded, path)]
+    limits = with_limits(load_app(path))
+    loaded = limits.app
+    warnings = [*misfits(loaded, this_machine()), *limits.warnings, *slow_starts(loaded, path)]
     if resolved:
         print(json.dumps(as_json(loaded), indent=1))
     else:

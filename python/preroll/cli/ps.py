@@ -55,6 +55,7 @@ def document(seen: Survey) -> dict[str, Any]:
         "listen": seen.control.get("listen", []),
         "stages": {name: stage(seen, name) for name in stage_names(seen)},
         "replicas": [replica(one) for one in seen.replicas],
+        "fork_servers": [{"id": fork.id, "pid": fork.pid} for fork in seen.forks],
         "warnings": seen.control.get("warnings", []),
         "problems": seen.control.get("problems", []),
     }
@@ -124,6 +125,14 @@ def show(seen: Survey, console: Console) -> None:
             ", ".join(limit_words(row["limits"])),
         )
     console.print(table)
+    for fork in seen.forks:
+        memory = f", {fork.usage.rss_bytes / 2**20:.0f} MiB" if fork.usage else ""
+        console.print(f"{fork.id}: fork server {fork.pid}{memory}", markup=False)
+    for name in stage_names(seen):
+        facts = stage(seen, name)
+        if facts.get("max_concurrency"):
+            limit = f"{facts['max_concurrency']} in flight per replica"
+            console.print(f"{name}: {limit}: {facts.get('limit_source')}", markup=False)
     for name in stage_names(seen):
         failure = stage(seen, name).get("last_failure")
         if failure and stage(seen, name).get("failures"):

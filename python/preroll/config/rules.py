@@ -61,16 +61,7 @@ def keep_unbuilt_keys_out(data: dict[str, Any]) -> tuple[list[Problem], dict[str
             if key in NOT_BUILT:
                 message = f"unknown key {key!r}: {NOT_BUILT[key]}"
                 problems.append(Problem(("stage", name, key), message, True))
-        if table.get("max_concurrency") == "measured":
-            del kept[name]["max_concurrency"]
-            problems.append(Problem(("stage", name, "max_concurrency"), MEASURED))
     return problems, {**data, "stage": kept}
-
-
-MEASURED = (
-    "'measured': there is no measured limit of this stage, and this version has no instrument "
-    "that measures one; allowed: an integer, or leave the key out for the engine's own limit"
-)
 
 
 def problems_in(app: App, raw: Mapping[str, Any]) -> list[Problem]:

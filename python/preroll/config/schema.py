@@ -111,6 +111,7 @@ class Stage(Table):
     cpus: Annotated[float, Field(gt=0, le=4096)] | None = None
     memory_bytes: Size | None = Field(None, alias="memory")
     max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    is_limit_measured: bool = Field(False, alias="(measured)")
     max_sessions: Annotated[int, Field(ge=0, le=1_000_000)] = 256
     kv_tokens: Annotated[int, Field(ge=1)] | None = None
     queue: Queue = Field(default_factory=lambda: Queue.model_validate({}))
@@ -123,6 +124,11 @@ class Stage(Table):
     start_timeout_s: Duration | None = Field(None, alias="start_timeout")
     stop_grace_s: Duration = Field(10.0, alias="stop_grace")
     stream_idle_timeout_s: Duration = Field(300.0, alias="stream_idle_timeout")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _measured(cls, value: object) -> object:
+        return values.measured_limit(value)
 
     @property
     def resources(self) -> Resources:

@@ -146,3 +146,11 @@ def named_tables(value: object) -> object:
                 f"bad stage name {name!r}; allowed: at most 63 lower-case letters, digits, - and _"
             )
     return {k: {**v, "(name)": k} if isinstance(v, dict) else v for k, v in value.items()}
+
+
+def measured_limit(value: object) -> object:
+    """A stage's table; `max_concurrency = "measured"` becomes no number and a note of its own."""
+    if isinstance(value, dict) and value.get("max_concurrency") == "measured":
+        kept = {key: one for key, one in value.items() if key != "max_concurrency"}
+        return {**kept, "(measured)": True}
+    return value

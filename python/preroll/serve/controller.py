@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -23,11 +23,13 @@ from preroll.errors import PrerollError, UnavailableError
 from preroll.events import EventLog, read
 from preroll.serve.door import NEW_DOOR, Door, DoorEvent, is_fresh
 from preroll.serve.doorhouse import DoorHouse
+from preroll.serve.forkservers import ForkServers
 from preroll.serve.held import held
+from preroll.serve.limits import with_limits
 from preroll.serve.measured import measured_starts
 from preroll.serve.overuse import OveruseWatch
 from preroll.serve.publish import Publisher
-from preroll.serve.record import ReplicaRecord
+from preroll.serve.record import ReplicaRecord, placeholder_address
 from preroll.serve.services import Services, Watcher
 from preroll.serve.stage import StageRunner
 from preroll.serve.statedir import Lock, StateDir, forget_old, read_json, write_json
@@ -60,6 +62,7 @@ class Controller:
         self.services.publisher = Publisher(
             state.tables, self.services.door.admin, self._build, self._write_status
         )
+        self.services.forks = ForkServers(self.services)
         self.house = DoorHouse(app, self.services)
         self.stages: dict[str, StageRunner] = {}
         self.upstreams: dict[str, UrlRunner] = {}
@@ -72,7 +75,11 @@ class Controller:
         self.services.record(
             "serve_started", data={"version": __version__, "app": str(self.app.path)}
         )
-        self._make_stages()
+        limits = await self.services.blocking(with_limits, self.app)
+        self.app = limits.app
+        for warning in limits.warnings:
+            self._warn(warning)
+        self._make_stages(limits.sources)
         if any(s.stage.gpus or s.stage.gpu_memory_bytes for s in self.stages.values()):
             self.services.devices = Devices(await self.services.blocking(detect))
         adoption = await self.services.backend.adopt()
@@ -88,6 +95,7 @@ class Controller:
         self._for_ever(self.house.watch)
         self._for_ever(self._autoscale)
         self._for_ever(OveruseWatch(self.services, self.stages).run)
+        self._tasks.append(asyncio.create_task(self.services.forks.prepare()))
         self._tasks.append(asyncio.create_task(self._use_measurements()))
         self._tasks.append(asyncio.create_task(self._look_around()))
         for stage in self.stages.values():
@@ -162,14 +170,18 @@ class Controller:
 
     # Parts of a start ------------------------------------------------------------------------
 
-    def _make_stages(self) -> None:
+    def _make_stages(self, limit_sources: Mapping[str, str]) -> None:
         for name, stage in self.app.stages.items():
             engine = get_engine(stage.engine)
             if engine.listens(stage) is Listens.NOWHERE:
-                self.upstreams[name] = UrlRunner(self.services, stage, engine)
+                upstream = UrlRunner(self.services, stage, engine, limit_sources[name])
+                self.upstreams[name] = upstream
                 continue
-            runner = StageRunner(self.services, stage, engine)
+            runner = StageRunner(self.services, stage, engine, limit_sources[name])
             self.stages[name] = runner
+            self.services.forks.expect(
+                engine.launch(stage, self.app.directory, placeholder_address(engine.listens(stage)))
+            )
             runner.measured(self._earlier_starts(name, runner.supervisor.digest))
 
     def _earlier_starts(self, stage: str, digest: str) -> list[float]:
@@ -191,7 +203,7 @@ class Controller:
             if name != self.house.id:
                 self._tasks.append(asyncio.create_task(self._adopt_late(name)))
         for status in (*adoption.running, *adoption.exited):
-            if status.id != self.house.id:
+            if status.id != self.house.id and status.id not in self.services.forks.ids:
                 self._take(status)
 
     def _take(self, status: ProcessStatus) -> None:
@@ -233,7 +245,7 @@ class Controller:
         await asyncio.sleep(SECOND_LOOK_S)
         known = {replica for stage in self.stages.values() for replica in stage.runners}
         for status in (await self._backend.adopt()).running:
-            if status.id not in known and status.id != self.house.id:
+            if status.id not in known | self.services.forks.ids | {self.house.id}:
                 self._take(status)
         for stage in self.stages.values():
             stage.tick()

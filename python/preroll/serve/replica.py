@@ -167,7 +167,7 @@ class ReplicaRunner:
         try:
             record_path.parent.mkdir(parents=True, exist_ok=True)
             write_json(record_path, self.record.to_json())
-            await self._backend.start(spec)
+            await self._services.forks.start(self._stage.name, spec, self.launch)
         except (OSError, PrerollError) as error:
             raise SpawnBlockedError(f"not started: {error}") from error
         self._reports.advanced(self.record.id, ReplicaState.BOOTING)
@@ -228,7 +228,8 @@ class ReplicaRunner:
         marks = self._engine.marks
         lines = self._lines
         name = self._stage.name
-        self._reports.started(bill(self.record.id, name, spawned_ns, ready_ns, lines, marks, steps))
+        start = bill(self.record.id, name, spawned_ns, ready_ns, lines, marks, steps)
+        self._reports.started(replace(start, is_forked=status.is_forked))
 
     def _remember_ready(self, ready_ns: int) -> None:
         self.record = replace(self.record, ready_ns=ready_ns)

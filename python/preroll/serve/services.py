@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from preroll.backends.base import Backend
     from preroll.events import EventLog
     from preroll.serve.door import Door
+    from preroll.serve.forkservers import ForkServers
     from preroll.serve.publish import Publisher
     from preroll.serve.statedir import StateDir
 
@@ -32,7 +33,7 @@ def _ignore(kind: str, stage: str | None, replica: str | None, data: dict[str, A
 
 @dataclass(slots=True)
 class Services:
-    """`door` and `publisher` are set by the controller before any replica starts."""
+    """`door`, `publisher` and `forks` are set by the controller before any replica starts."""
 
     directory: Path
     state: StateDir
@@ -43,6 +44,7 @@ class Services:
     clock: Clock = field(default_factory=SystemClock)
     door: Door = field(init=False)
     publisher: Publisher = field(init=False)
+    forks: ForkServers = field(init=False)
     devices: Devices = field(default_factory=lambda: Devices({}))
     held: str | None = None
     """The replica that a measurement holds; the door sends it nothing new."""

@@ -48,6 +48,7 @@ class StageRunner:
     services: Services
     stage: Stage
     engine: Engine
+    limit_source: str
     supervisor: StageSupervisor = field(init=False)
     scaler: StageScaler = field(init=False)
     runners: dict[str, ReplicaRunner] = field(default_factory=dict)
@@ -167,6 +168,8 @@ class StageRunner:
         supervisor = self.supervisor
         return {
             "engine": self.stage.engine,
+            "max_concurrency": self.engine.slots(self.stage),
+            "limit_source": self.limit_source,
             "wanted": supervisor.wanted,
             "reason": supervisor.reason,
             "circuit_open": supervisor.is_open,

@@ -11,6 +11,7 @@ from preroll.backends.local import LocalBackend
 from preroll.errors import InputError, PrerollError, UnavailableError
 from preroll.serve.door import Door
 from preroll.serve.doorhouse import DOOR_ID
+from preroll.serve.forkservers import PREFIX
 from preroll.serve.record import ReplicaRecord
 from preroll.serve.statedir import StateDir, owner, read_json
 
@@ -31,13 +32,15 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """`control_pid` None: no control runs. `door` None: no door runs. `stages`: the door's view."""
+    """`control_pid` None: no control runs. `door` None: no door runs. `stages`: the door's view.
+    `forks`: fork servers."""
 
     control_pid: int | None
     door: ProcessStatus | None
     replicas: tuple[Seen, ...]
     stages: dict[str, Any]
     control: dict[str, Any]
+    forks: tuple[ProcessStatus, ...] = ()
 
 
 def existing(state: StateDir) -> StateDir:
@@ -58,8 +61,10 @@ async def survey(state: StateDir) -> Survey:
     control = read_json(state.status) or {}
     pid = owner(state)
     by_id = {status.id: status for status in statuses}
-    replicas = [_seen(state, s, stages, control) for s in statuses if s.id != DOOR_ID]
-    return Survey(pid, by_id.get(DOOR_ID), tuple(replicas), stages, control)
+    forks = tuple(s for s in statuses if s.id.startswith(PREFIX))
+    others = [s for s in statuses if s.id != DOOR_ID and s not in forks]
+    replicas = tuple(_seen(state, s, stages, control) for s in others)
+    return Survey(pid, by_id.get(DOOR_ID), replicas, stages, control, forks)
 
 
 def _door_state(state: StateDir) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class UrlRunner:
     services: Services
     stage: Stage
     engine: Engine
+    limit_source: str
     is_up: bool = False
     error: str | None = "not probed yet"
     launch: Launch = field(init=False)
@@ -79,6 +80,8 @@ class UrlRunner:
     def status(self) -> dict[str, Any]:
         return {
             "engine": self.stage.engine,
+            "max_concurrency": self.engine.slots(self.stage),
+            "limit_source": self.limit_source,
             "url": self.stage.url,
             "is_up": self.is_up,
             "error": self.error,

@@ -202,4 +202,5 @@ class Mine(Stage):
         assert status == 503 and b"device 0 is gone" in body
         assert {other.result()[0] for other in others} == {503}
         assert mine.wait() == 70
-        assert mine.lines[-1] == "preroll.worker: fatal: device 0 is gone"
+        assert mine.lines[-1] == "preroll.worker.errors.StageFatal: device 0 is gone"
+        assert any("mine.py" in line for line in mine.lines)

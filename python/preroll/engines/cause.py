@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from preroll.engines.bill import ANSI, PREFIX
 
 EXCEPTION = re.compile(
-    r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt)\b(: .+)?"
+    r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Fatal)\b(: .+)?"
 )
 FATAL = re.compile(
     r"\b(error|fatal|failed|cannot|can't|couldn't|unable to|not found|no such file"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 Header = tuple[bytes, bytes]
 
@@ -57,6 +57,33 @@ def to_json(value: Any) -> bytes:
 
 def is_iterator(value: Any) -> bool:
     return hasattr(value, "__anext__") or hasattr(value, "__next__") or hasattr(value, "__aiter__")
+
+
+class Whole(NamedTuple):
+    """An answer that is ready to be sent."""
+
+    status: int
+    headers: list[Header]
+    body: bytes
+
+
+def render(result: Any, where: str, content_type: bytes | None) -> Any:
+    """A `Whole`, or the iterator (or the Response of one) that is to be streamed.
+
+    `where` names the method in errors; `content_type` is its own for bytes and text.
+    """
+    head = result if isinstance(result, Response) else None
+    value = head.body if head is not None else result
+    if is_iterator(value):
+        return result
+    body, kind = encode(value, where)
+    if kind is not JSON and content_type is not None:
+        kind = content_type
+    if head is None:
+        return Whole(200, headers_of(kind, len(body), {}), body)
+    if head.content_type:
+        kind = head.content_type.encode("latin-1")
+    return Whole(head.status, headers_of(kind, len(body), head.headers), body)
 
 
 def encode(value: Any, where: str) -> tuple[bytes, bytes]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from preroll.worker import answer, reporting
 from preroll.worker.answer import Response
 from preroll.worker.body import BodyReader, BodyStream, ClientLeftError, decode
-from preroll.worker.context import Context
+from preroll.worker.context import CancelledRequestError, Context
 from preroll.worker.errors import StageFatal, status_of
 from preroll.worker.guard import leave_if_forked
 from preroll.worker.handlers import Handler
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # An answer within this time is not watched for its client's leaving: watching costs a task.
 WATCH_AFTER_S = 0.005
+# Larger bodies are parsed in a thread.
+LARGE_BYTES = 256 << 10
 # Code that goes on after it was cancelled is cancelled again, this often.
 INSIST_S = 1.0
 INSIST_TIMES = 3
@@ -51,8 +53,9 @@ class Exchange:
             await self._run(handlers)
         except asyncio.CancelledError as error:
             await self._cancelled(error)
-        except ClientLeftError:
+        except (ClientLeftError, CancelledRequestError):
             self.context.cancelled = True
+            self.app.num_cancelled.value += 1
         except BaseException as error:
             await self._fail(error)
         finally:
@@ -89,9 +92,12 @@ class Exchange:
         body = await reader.whole()
         if len(handlers) > 1:
             handler = handlers["stream" if wants_stream(self.context, body) else "__call__"]
-        return handler, decode(
-            handler.annotation, body, self.context
-        ) if handler.takes_body else None
+        if not handler.takes_body:
+            return handler, None
+        if len(body) > LARGE_BYTES:  # parsing it would hold up everybody else
+            work = (handler.annotation, body, self.context)
+            return handler, await asyncio.to_thread(decode, *work)
+        return handler, decode(handler.annotation, body, self.context)
 
     async def _answer(self, handler: Handler, argument: Any) -> None:
         arguments = handler.arguments(argument, self.context)
@@ -99,40 +105,36 @@ class Exchange:
             result = handler.call(*arguments)
             if hasattr(result, "__await__"):
                 result = await result
+            result = answer.render(result, handler.name, handler.content_type)
         else:
             result = await self._in_thread(handler, arguments)
-        head = None
-        if isinstance(result, Response):
-            head, result = result, result.body
-        if answer.is_iterator(result):
-            await self._send_stream(handler, result, head)
-            return
-        body, kind = answer.encode(result, handler.name)
-        if kind is not answer.JSON and handler.content_type is not None:
-            kind = handler.content_type
-        extra: dict[str, str] = {}
-        if head is not None:
-            extra = head.headers
-            kind = head.content_type.encode("latin-1") if head.content_type else kind
-        headers = answer.headers_of(kind, len(body), extra)
-        await self._send_whole(head.status if head is not None else 200, headers, body)
+        if isinstance(result, answer.Whole):
+            await self._send_whole(result)
+        else:
+            await self._send_stream(handler, result)
 
     async def _in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
-        self._job = self.app.threads.submit(handler.call, *arguments)
+        def call() -> Any:
+            return answer.render(handler.call(*arguments), handler.name, handler.content_type)
+
+        self._job = self.app.threads.submit(call)
         try:
             return await self._job.future
         except asyncio.CancelledError:
             self._job.is_dropped = True
             raise
 
-    async def _send_whole(self, status: int, headers: list[answer.Header], body: bytes) -> None:
+    async def _send_whole(self, whole: answer.Whole) -> None:
         leave_if_forked()
+        status, headers, body = whole
         self.status = status
         self._is_complete = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 
-    async def _send_stream(self, handler: Handler, chunks: Any, head: Response | None) -> None:
+    async def _send_stream(self, handler: Handler, result: Any) -> None:
+        head = result if isinstance(result, Response) else None
+        chunks = result.body if head is not None else result
         app = self.app
         pace = Pace(app.settings.frame_s) if app.settings.frame_s else None
         stream = Stream(self._send, handler.name, handler.content_type, pace, head)
@@ -207,7 +209,7 @@ class Exchange:
             else:
                 body = answer.error_body(status, kind, message, param)
                 headers = answer.headers_of(answer.JSON, len(body), {})
-                await self._send_whole(status, headers, body)
+                await self._send_whole(answer.Whole(status, headers, body))
         finally:
             if isinstance(error, StageFatal) and self.fatal is None:
                 self.app.fail(error, self)

@@ -36,7 +36,7 @@ def arm(loop: asyncio.AbstractEventLoop, sockets: Callable[[], Iterable[int]]) -
     """Call once, when the process serves. `sockets`: descriptors of listeners and connections."""
     global _main_pid
     _main_pid = os.getpid()
-    faulthandler.enable()  # a segmentation fault's last words are the lines that led to it
+    faulthandler.enable(all_threads=False)  # last words of a crash: the lines that led to it
     os.register_at_fork(after_in_child=lambda: _disarm_child(loop, sockets))
     watch = threading.Thread(target=_watch, args=(loop,), name="preroll-watch", daemon=True)
     watch.start()

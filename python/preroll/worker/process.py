@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
         reporting.say(str(error))
         return WRONG
     except StageFatal as error:
-        reporting.say(f"fatal: {error}")
+        reporting.fatal(error)
         return FATAL
     return worker.run(uvicorn_server, sockets or serving.inherited_sockets(dict(os.environ)))
 
@@ -104,7 +104,7 @@ class Worker:
     def fatal(self, error: StageFatal) -> None:
         """Ends the process with the reason as its last words, once the answers are out."""
         self.exit_status = FATAL
-        reporting.say(f"fatal: {error}")
+        reporting.fatal(error)
         asyncio.get_running_loop().call_later(FATAL_GRACE_S, self._leave)
 
     def _leave(self) -> None:

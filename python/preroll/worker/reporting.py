@@ -39,3 +39,9 @@ def failure(error: BaseException, status: int, context: Context) -> str:
     if isinstance(error, (PrerollError, WrongTypeError)):
         return str(error)
     return f"the stage raised {type(error).__name__}; its log has the cause under request {request}"
+
+
+def fatal(error: BaseException) -> None:
+    """Where a StageFatal was raised, and its message as the last line: what a supervisor shows."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    say(f"the replica ends\n{trace.rstrip()}")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from preroll.errors import InputError
+from preroll.instruments import startup
 from preroll.instruments.ablation import predict
 from preroll.instruments.ablation.predict import Prediction
 from preroll.instruments.ablation.verdict import Effect, Outcome
+from preroll.instruments.startup import profile_file
+from preroll.instruments.startup.base import ImportCost, Profile
 
 
 def total(saving_s: float, low_s: float | None, high_s: float | None) -> Effect:
@@ -41,16 +43,16 @@ def test_the_error_is_relative_to_the_measured_saving() -> None:
 
 
 def test_the_import_is_looked_up_and_what_there_is_is_said(tmp_path: Path) -> None:
+    cost = ImportCost("torch", "", 3, 3.0, 1.5, {"other": 1.5}, 2.9, 0, 0, 0.1)
+    profile = Profile(
+        ("x",), startup.Outcome.READY, "", "off", "asked for", 5.0, "2026-11-29", {}, (),
+        imports={"torch": cost},
+    )  # fmt: skip
     path = tmp_path / "profile.json"
-    path.write_text(json.dumps({"imports": {"torch": {"exclusive_s": 1.5, "inclusive_s": 3.0}}}))
+    profile_file.write(profile, path)
     assert predict.read(path, "torch") == Prediction("torch", 1.5, 3.0)
-    with pytest.raises(InputError, match="no import 'numpy'; it has: torch"):
+    with pytest.raises(InputError, match="no package 'numpy'; it has: torch"):
         predict.read(path, "numpy")
-    for text, said in (
-        ("[", "not JSON"),
-        ("[]", "no imports"),
-        ('{"imports": {"m": {}}}', "without"),
-    ):
-        path.write_text(text)
-        with pytest.raises(InputError, match=said):
-            predict.read(path, "m")
+    path.write_text("[]")
+    with pytest.raises(InputError, match="not a profile"):
+        predict.read(path, "torch")

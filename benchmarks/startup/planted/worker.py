@@ -25,6 +25,7 @@ from burning import burn  # noqa: E402
 
 CHILD = "import time\nend = time.thread_time() + 0.5\nwhile time.thread_time() < end: pass"
 libc = ctypes.CDLL(None)
+BUFFER = bytearray(16 << 20)
 
 
 def say(text):
@@ -80,15 +81,13 @@ def a_child():
 
 def cold_files():
     say("capturing graphs")  # a lie: it reads
-    buffer = bytearray(16 << 20)
     with open(os.environ["PLANTED_COLD"], "rb", buffering=0) as file:
-        while file.readinto(buffer):
+        while file.readinto(BUFFER):
             pass
     TRUTH.row("cold file", "read", absorbs_cpu=True, file=os.environ["PLANTED_COLD"])
     say("reading the index")
     with open(os.environ["PLANTED_MAPPED"], "rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        mapped.madvise(mmap.MADV_RANDOM)
         total = sum(mapped[at] for at in range(0, len(mapped), 4096))
     TRUTH.row("mapped file", "fault_io", file=os.environ["PLANTED_MAPPED"])
     return total

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from preroll.errors import InputError
 from preroll.instruments.ablation.verdict import Effect
+from preroll.instruments.startup import profile_file
 
 # A prediction this near to the measured saving is called right, whatever the interval.
 WITHIN = 0.25
+NEAR = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +39,10 @@ class Prediction:
 
 
 def read(path: Path, name: str) -> Prediction:
-    """The import `name` in a profile's JSON. Raises InputError when there is none."""
-    try:
-        data: Any = json.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"--predict {path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise InputError(f"--predict {path}: not JSON ({error})") from None
-    imports = data.get("imports") if isinstance(data, dict) else None
-    if not isinstance(imports, dict):
-        raise InputError(f"--predict {path}: no file of preroll profile --json: it has no imports")
+    """The package `name` in a profile's file. Raises InputError when there is none."""
+    imports = profile_file.read(path).imports
     found = imports.get(name)
-    if not isinstance(found, dict):
-        near = ", ".join(sorted(imports)[:12]) or "none"
-        raise InputError(f"--predict {path}: it has no import {name!r}; it has: {near}")
-    try:
-        return Prediction(name, float(found["exclusive_s"]), float(found["inclusive_s"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"--predict {path}: import {name!r} without {error}") from None
+    if found is None:
+        near = ", ".join(sorted(imports)[:NEAR]) or "none"
+        raise InputError(f"--predict {path}: it has no package {name!r}; it has: {near}")
+    return Prediction(name, found.exclusive_s, found.inclusive_s)

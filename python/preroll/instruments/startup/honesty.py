@@ -94,9 +94,14 @@ def _contradiction(
         share = facts.import_s / facts.total_s
         return f"{share:.0%} importing {facts.top_package}"
     seconds = {causes: sum(facts.causes.get(c, 0.0) for c in causes) for causes in against}
-    worst = max(seconds, key=lambda causes: seconds[causes])
-    share = seconds[worst] / facts.total_s
-    if share < (MOSTLY if worst == COMPUTING else MUCH):
+    enough = {c: s for c, s in seconds.items() if s >= _least(c) * facts.total_s}
+    if not enough:
         return None
+    worst = max(enough, key=lambda causes: enough[causes])
+    share = enough[worst] / facts.total_s
     more = ", nothing came from storage" if worst == COMPUTING and not facts.cold_bytes else ""
     return f"{share:.0%} {WORDS[worst]}{more}"
+
+
+def _least(causes: tuple[Cause, ...]) -> float:
+    return MOSTLY if causes == COMPUTING else MUCH

@@ -40,16 +40,22 @@ def test_vllm_eager_on_a_cpu_is_mostly_imports() -> None:
     assert "compile" not in found
 
 
-def test_sglang() -> None:
-    found = seconds("sglang", "sglang", 47.5)
+def test_sglang_with_two_ranks_and_two_kinds_of_graphs() -> None:
+    found = seconds("sglang", "sglang", 65.5)
+    assert (found["load"], found["compile"]) == (9.0, 13.0 + 18.0)
+    assert found["warm"] == pytest.approx(65.5 - 62.2)
+
+
+def test_sglang_as_it_said_it_two_years_ago() -> None:
+    found = seconds("sglang", "sglang_2024", 47.5)
     assert (found["load"], found["compile"]) == (8.0, 13.0)
     assert found["warm"] == pytest.approx(3.5)
 
 
-def test_trtllm() -> None:
-    found = seconds("trtllm", "trtllm", 97.5)
-    assert found["load"] == 45.0
-    assert found["compile"] == 36.0
+def test_trtllm_tunes_and_captures_twice() -> None:
+    found = seconds("trtllm", "trtllm", 125.5)
+    assert found["load"] == 48.0
+    assert found["compile"] == pytest.approx(116.5 - 76.5 + 123.0 - 118.0)
 
 
 def test_llamacpp() -> None:

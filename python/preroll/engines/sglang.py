@@ -14,6 +14,7 @@ from preroll.engines.vllm import ADDRESS, NAME, mark
 if TYPE_CHECKING:
     from preroll.config.schema import Stage
 
+GRAPH = r"Capture [\w -]*(cuda|CUDA) graph "
 LIMIT = ("--max-running-requests",)
 
 
@@ -22,11 +23,13 @@ class Sglang(Engine):
     marks: ClassVar[tuple[Mark, ...]] = (
         mark(r"server_args=ServerArgs"),
         mark(r"Init torch distributed begin"),
-        mark(r"Load weight begin", then=Wait.LOAD),
-        mark(r"Load weight end", then=Wait.INIT, ended=Wait.LOAD),
-        mark(r"KV Cache is allocated"),
-        mark(r"Capture cuda graph begin", then=Wait.COMPILE),
-        mark(r"Capture cuda graph end", then=Wait.INIT, ended=Wait.COMPILE),
+        # Once per rank, and again for a draft model.
+        mark(r"Load weight begin", then=Wait.LOAD, repeats=True),
+        mark(r"Load weight end", then=Wait.INIT, ended=Wait.LOAD, repeats=True),
+        mark(r"KV [Cc]ache (is )?allocated"),
+        # Several kinds of graphs, one after the other: "Capture target decode CUDA graph begin".
+        mark(GRAPH + "begin", then=Wait.COMPILE, repeats=True),
+        mark(GRAPH + "end", then=Wait.INIT, ended=Wait.COMPILE, repeats=True),
         mark(r"Application startup complete", then=Wait.WARM),
         mark(r"The server is fired up and ready to roll", then=Wait.WARM, ended=Wait.WARM),
     )

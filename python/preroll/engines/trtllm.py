@@ -21,11 +21,15 @@ class Trtllm(Engine):
     name = "trtllm"
     marks: ClassVar[tuple[Mark, ...]] = (
         mark(r"TensorRT-LLM version"),
-        mark(r"(Prefetching|Loading) .*(checkpoint|weights)", then=Wait.LOAD),
-        mark(r"Model init total", then=Wait.COMPILE, ended=Wait.LOAD),
-        mark(r"\[Autotuner\].*(start|Autotuning process starts)", then=Wait.COMPILE),
-        mark(r"\[Autotuner\].*(end|ends)", then=Wait.COMPILE, ended=Wait.COMPILE),
-        mark(r"Creating CUDA graph instances|Run (generation|autotuning) warmup", Wait.COMPILE),
+        mark(r"(Prefetching .*checkpoint|Use [\d.]+ GB for model weights)", then=Wait.LOAD),
+        mark(r"Loading .*(checkpoint|weights)", then=Wait.LOAD),
+        mark(r"Model init total", then=Wait.INIT, ended=Wait.LOAD),
+        # Twice: to learn what memory is left for the KV cache, and with the cache of that size.
+        mark(r"Autotuning process starts", then=Wait.COMPILE, repeats=True),
+        mark(r"Autotuning process ends", Wait.INIT, Wait.COMPILE, repeats=True),
+        mark(r"Creating CUDA graph instances", then=Wait.COMPILE, repeats=True),
+        mark(r"Memory used after loading model weights", then=Wait.INIT),
+        mark(r"Setting PyTorch memory fraction", then=Wait.INIT),
         mark(r"Started server process", then=Wait.INIT),
         mark(r"Application startup complete", then=Wait.INIT),
     )

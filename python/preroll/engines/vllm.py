@@ -20,8 +20,10 @@ NAME = 'use models = ["NAME"]'
 LIMIT = ("--max-num-seqs", "--max_num_seqs")
 
 
-def mark(pattern: str, then: Wait | None = None, ended: Wait | None = None) -> Mark:
-    return Mark(re.compile(pattern), then, ended)
+def mark(
+    pattern: str, then: Wait | None = None, ended: Wait | None = None, *, repeats: bool = False
+) -> Mark:
+    return Mark(re.compile(pattern), then, ended, repeats)
 
 
 class Vllm(Engine):

@@ -13,10 +13,11 @@ import asyncio
 import http.client
 import json
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from preroll.worker import lifecycle, serving
@@ -125,19 +126,29 @@ def serve(
     options: Mapping[str, Any] | None = None,
     idle_timeout_s: float = 30.0,
     frame_s: float | None = None,
+    calls: Mapping[str, type[Stage]] | None = None,
 ) -> Iterator[Served]:
     """Starts the stage (its hooks run), and stops it after the block.
 
-    Raises what a hook raises. The parameters are what the app file would say.
+    The parameters are what the app file would say. `calls`: the stages that this one may call, by
+    name; they run beside it, and any of them may call any. Raises what a hook raises.
     """
-    settings = Settings(
-        stage=stage.__name__.lower(),
-        max_concurrency=max_concurrency,
-        idle_timeout_s=idle_timeout_s,
-        frame_s=frame_s,
-        options=options or {},
-    )
-    runner = _Runner(stage, settings)
+    with tempfile.TemporaryDirectory(prefix="preroll-") as folder:
+        settings = Settings(
+            stage=stage.__name__.lower(),
+            max_concurrency=max_concurrency,
+            idle_timeout_s=idle_timeout_s,
+            frame_s=frame_s,
+            options=options or {},
+            calls=tuple(calls or ()),
+            internal=f"{folder}/internal" if calls else None,
+        )
+        with _started(_Runner(stage, settings, calls or {})) as served:
+            yield served
+
+
+@contextmanager
+def _started(runner: _Runner) -> Iterator[Served]:
     runner.start()
     try:
         yield runner.served
@@ -148,15 +159,26 @@ def serve(
 class _Runner:
     """The worker in a thread with a loop of its own."""
 
-    def __init__(self, stage: type[Stage], settings: Settings) -> None:
-        app = App(lifecycle.make(stage, settings), settings, self._fatal)
-        lifecycle.check_limits(app)
+    def __init__(
+        self, stage: type[Stage], settings: Settings, calls: Mapping[str, type[Stage]]
+    ) -> None:
+        app = self._app(stage, settings)
+        self._called = {
+            name: self._app(called, replace(settings, stage=name, frame_s=None, options={}))
+            for name, called in calls.items()
+        }
+        self._internal = settings.internal
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.served = Served(app, self._socket.getsockname()[1])
         self._server = serving.server(app)
         self._error: BaseException | None = None
         self._is_ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="preroll-testing", daemon=True)
+
+    def _app(self, stage: type[Stage], settings: Settings) -> App:
+        app = App(lifecycle.make(stage, settings), settings, self._fatal)
+        lifecycle.check_limits(app)
+        return app
 
     def start(self) -> None:
         self._thread.start()
@@ -186,19 +208,44 @@ class _Runner:
             loop.close()
 
     async def _serve(self) -> None:
+        switch = serving.server(_Switch(self._called))
         starting = asyncio.get_running_loop().create_task(self._start())
+        serving_calls = None
+        if self._internal is not None:
+            sockets = [serving.unix_socket(self._internal)]
+            serving_calls = asyncio.get_running_loop().create_task(switch.serve(sockets))
         await self._server.serve(sockets=[self._socket])
         await starting
         if self._error is None:
-            await lifecycle.end(self.served.app)
+            for app in (self.served.app, *self._called.values()):
+                await lifecycle.end(app)
+        switch.should_exit = True
+        if serving_calls is not None:
+            await serving_calls
 
     async def _start(self) -> None:
         try:
-            await lifecycle.start(self.served.app)
+            for app in (*self._called.values(), self.served.app):
+                await lifecycle.start(app)
         except BaseException as error:
             self._error = error
             self._server.should_exit = True
         self._is_ready.set()
+
+
+class _Switch:
+    """Takes the door's place between stages: a call goes to the stage that it names."""
+
+    def __init__(self, apps: Mapping[str, App]) -> None:
+        self._apps = apps
+
+    @property
+    def has_sessions(self) -> bool:
+        return any(app.has_sessions for app in self._apps.values())
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        name = dict(scope["headers"])[b"x-preroll-stage"].decode()
+        await self._apps[name](scope, receive, send)
 
 
 def _send(

@@ -61,6 +61,10 @@ class App:
         metrics.gauge("preroll_worker_sessions", lambda: len(self._sessions))
         metrics.gauge("preroll_worker_tasks", lambda: len(asyncio.all_tasks()))
 
+    @property
+    def has_sessions(self) -> bool:
+        return self.routes.has_sessions
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             await self._http(scope, receive, send)

@@ -242,8 +242,16 @@ def encode(body: Body) -> tuple[str, bytes]:
 def bind(loop: asyncio.AbstractEventLoop) -> None:
     """Says on which loop the calls of synchronous code run. Once, when the worker starts."""
     global _loop
-    _loop = loop
-    _pools.clear()
+    if loop is not _loop:
+        _loop = loop
+        _pools.clear()
+
+
+async def release() -> None:
+    """Closes the connections that are kept for the next call. Once, when the worker ends."""
+    for pool in _pools.values():
+        pool.close()
+    await asyncio.sleep(0)  # a transport closes on the loop's next pass
 
 
 def remote(settings: Settings, name: str) -> Remote:

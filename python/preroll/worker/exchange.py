@@ -208,7 +208,9 @@ class Exchange:
                 await stream.fail(status, kind, message)
             else:
                 body = answer.error_body(status, kind, message, param)
-                headers = answer.headers_of(answer.JSON, len(body), {})
+                # A deadline that has passed has passed for every further try too.
+                extra = {"x-should-retry": "false"} if status == 504 else {}
+                headers = answer.headers_of(answer.JSON, len(body), extra)
                 await self._send_whole(answer.Whole(status, headers, body))
         finally:
             if isinstance(error, StageFatal) and self.fatal is None:

@@ -58,14 +58,15 @@ def parse_multipart(body: bytes, content_type: str) -> Form:
     mark = re.compile(rb"\r\n--" + re.escape(boundary.encode("latin-1")) + rb"(?:[ \t]*\r\n|(--))")
     body = b"\r\n" + body
     marks = list(mark.finditer(body))
-    if len(marks) < 2 or marks[-1][1] is None:
+    end = next((i for i, found in enumerate(marks) if found[1]), None)
+    if end is None:
         raise InputError("the multipart body is cut: its closing boundary is missing")
-    if len(marks) - 1 > MAX_PARTS:
-        raise InputError(f"the form has {len(marks) - 1} parts; allowed: {MAX_PARTS}")
+    if end > MAX_PARTS:
+        raise InputError(f"the form has {end} parts; allowed: {MAX_PARTS}")
     fields: dict[str, list[str]] = {}
     files: dict[str, list[Upload]] = {}
-    for begin, end in pairwise(marks):
-        head, gap, data = body[begin.end() : end.start()].partition(b"\r\n\r\n")
+    for opening, closing in pairwise(marks[: end + 1]):
+        head, gap, data = body[opening.end() : closing.start()].partition(b"\r\n\r\n")
         if not gap:
             raise InputError("a part of the form has no head")
         _add_part(fields, files, _headers(head), data)

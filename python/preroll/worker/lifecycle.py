@@ -83,10 +83,11 @@ async def start(app: App) -> None:
 
 
 async def end(app: App) -> None:
-    """`close()`, where the class has it."""
+    """`close()`, where the class has it; then its connections to other stages are closed."""
     hook = getattr(app.stage, "close", None)
     if hook is not None:
         await run_hook(app, hook)
+    await calls.release()
 
 
 async def run_hook(app: App, hook: Any) -> None:

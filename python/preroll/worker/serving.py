@@ -6,13 +6,21 @@ import asyncio
 import contextlib
 import importlib.util
 import socket
-from typing import Any
+from typing import Any, Protocol
 
 from preroll.errors import InputError
-from preroll.worker.app import App
 
 # The door gives a pooled connection up before this.
 KEEP_ALIVE_S = 5
+
+
+class Application(Protocol):
+    """An ASGI application that says whether it takes WebSockets."""
+
+    @property
+    def has_sessions(self) -> bool: ...
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
@@ -23,14 +31,14 @@ def event_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-def server(app: App) -> Any:
+def server(app: Application) -> Any:
     """A `uvicorn.Server` that logs nothing of its own and adds no header.
 
     Raises InputError where uvicorn is missing, or a WebSocket library and the stage has sessions.
     """
     if importlib.util.find_spec("uvicorn") is None:
         raise InputError("the package 'uvicorn' is not installed; pip install 'preroll[stage]'")
-    if app.routes.has_sessions and importlib.util.find_spec("websockets") is None:
+    if app.has_sessions and importlib.util.find_spec("websockets") is None:
         raise InputError(
             "the stage has sessions, and the package 'websockets' is not installed;"
             " pip install 'preroll[stage]'"
@@ -53,7 +61,7 @@ def server(app: App) -> Any:
         date_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         # Compression and pings cost CPU and gain nothing between two processes of one machine.
-        ws="websockets-sansio" if app.routes.has_sessions else "none",
+        ws="websockets-sansio" if app.has_sessions else "none",
         ws_per_message_deflate=False,
         ws_ping_interval=None,
     )

@@ -11,6 +11,7 @@ import cyclopts
 from rich.console import Console
 from rich.table import Table
 
+from preroll.cli import weights_kv
 from preroll.cli.call import call
 from preroll.state.inspect.report import Report, inspect_path
 
@@ -30,6 +31,7 @@ def as_json(report: Report) -> dict[str, Any]:
             }
             for contents in report.files
         ],
+        "kv_cache": weights_kv.facts(report),
         "notes": report.notes,
         "damaged": report.damaged,
     }
@@ -51,6 +53,9 @@ def show(report: Report, console: Console) -> None:
         table.add_row(entry.dtype, *(f"{count:,}" for count in counts), share)
     if sums:
         console.print(table)
+    folder = report.path if report.path.is_dir() else report.path.parent
+    for line in weights_kv.lines(weights_kv.facts(report), folder) if sums else ():
+        console.print(line, highlight=False)
     for contents in report.files:
         for line in contents.unknown[:10]:
             console.print(f"unknown: {line}", highlight=False)

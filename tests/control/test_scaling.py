@@ -145,9 +145,17 @@ def test_start_probes_are_fast_at_first_and_then_a_share_of_the_start() -> None:
     assert start_delay_s(3600.0) == 0.5
 
 
-def test_a_ready_replica_is_condemned_only_after_failures_in_a_row() -> None:
-    record = HealthRecord(HealthPolicy(condemn_after=3))
-    assert [record.failed("timed out") for _ in range(2)] == [False, False]
+def test_a_ready_replica_is_condemned_only_when_its_probes_have_failed_for_long() -> None:
+    record = HealthRecord(HealthPolicy(condemn_after_s=10.0))
+    assert not record.failed(0.0, 5.0) and not record.failed(6.0, 9.9)
     record.succeeded()
-    assert [record.failed("timed out") for _ in range(3)] == [False, False, True]
+    assert not record.failed(20.0, 25.0) and not record.failed(26.0, 29.0)
+    assert record.failed(29.0, 30.0)
     assert record.delay_s() < HealthRecord(HealthPolicy()).delay_s()
+
+
+def test_one_probe_that_hangs_for_long_condemns_nothing_and_probes_fit_the_patience() -> None:
+    record = HealthRecord(HealthPolicy().within(2.0))
+    assert (record.policy.interval_s, record.policy.timeout_s) == (2.0, 2.0)
+    assert not record.failed(0.0, 60.0)
+    assert record.failed(60.5, 61.0)

@@ -322,10 +322,9 @@ def test_stopping_during_a_start_leaves_nothing(serve: Serve) -> None:
     assert service.pids() == [] and service.holder_pids() == []
 
 
-@pytest.mark.slow
 def test_a_replica_that_no_longer_answers_is_found_out_and_replaced(serve: Serve) -> None:
     """It is stopped, not dead: only the door's ejection and the probes can tell."""
-    service = serve(engine_stage(queue='{ max_wait = "60s" }'))
+    service = serve(engine_stage(queue='{ max_wait = "60s" }', health_timeout='"2s"'))
     service.start()
     (stuck,) = service.ready()
     pid = service.pid_of(stuck)

@@ -121,6 +121,7 @@ class Stage(Table):
     scale: Scale | None = None
     warmup: Annotated[tuple[Warmup, ...], BeforeValidator(values.tuples)] | None = None
     health: HttpPath | None = None
+    health_timeout_s: Duration = Field(30.0, alias="health_timeout")
     start_timeout_s: Duration | None = Field(None, alias="start_timeout")
     stop_grace_s: Duration = Field(10.0, alias="stop_grace")
     stream_idle_timeout_s: Duration = Field(300.0, alias="stream_idle_timeout")

@@ -20,29 +20,41 @@ class HealthPolicy:
     """Active probing of a ready replica; a busy engine may answer late, so patience is the default.
 
     The door ejects passively, at once, on failed requests; this is for what fails without traffic.
+    A replica whose probes have failed for `condemn_after_s` (a stage's `health_timeout`) is
+    replaced. `timeout_s` bounds one probe.
     """
 
     interval_s: float = 5.0
     timeout_s: float = 5.0
-    condemn_after: int = 6
+    condemn_after_s: float = 30.0
+
+    def within(self, condemn_after_s: float) -> HealthPolicy:
+        """The same with another patience; probes come often enough for it."""
+        return HealthPolicy(
+            min(self.interval_s, condemn_after_s),
+            min(self.timeout_s, condemn_after_s),
+            condemn_after_s,
+        )
 
 
 @dataclass(slots=True)
 class HealthRecord:
-    """Probe results of one ready replica."""
+    """Probe results of one ready replica. Times: monotonic seconds at which a probe began."""
 
     policy: HealthPolicy
     failures: int = 0
-    last_error: str | None = None
+    failing_since_s: float | None = None
 
     def succeeded(self) -> None:
-        self.failures, self.last_error = 0, None
+        self.failures, self.failing_since_s = 0, None
 
-    def failed(self, error: str) -> bool:
-        """Notes one failure; True when the replica has failed too often in a row."""
+    def failed(self, began_s: float, now_s: float) -> bool:
+        """Notes a failed probe; True when all have failed for too long (two at the least)."""
         self.failures += 1
-        self.last_error = error
-        return self.failures >= self.policy.condemn_after
+        if self.failing_since_s is None:
+            self.failing_since_s = began_s
+        is_too_long = now_s - self.failing_since_s >= self.policy.condemn_after_s
+        return is_too_long and self.failures > 1
 
     def delay_s(self) -> float:
         """Pause before the next probe: shorter while failing, so that a death is seen soon."""

@@ -277,9 +277,10 @@ class ReplicaRunner:
 
     async def _watch(self) -> None:
         """Probes a ready replica for ever. Raises NotServingError when it has failed too often."""
-        health = HealthRecord(self._services.health)
+        health = HealthRecord(self._services.health.within(self._stage.health_timeout_s))
         launch = self.launch
         while True:
+            began_s = self._services.now_s()
             try:
                 timeout_s = health.policy.timeout_s
                 await self._services.blocking(
@@ -287,9 +288,10 @@ class ReplicaRunner:
                 )
                 health.succeeded()
             except UnavailableError as error:
-                if health.failed(str(error)):
+                if health.failed(began_s, self._services.now_s()):
                     raise NotServingError(
-                        f"{health.failures} health probes failed in a row; the last: {error}"
+                        f"{health.failures} health probes failed in a row, for"
+                        f" {self._stage.health_timeout_s:g} s (health_timeout); the last: {error}"
                     ) from error
             self._suspicion.clear()
             with suppress(TimeoutError):

@@ -51,12 +51,13 @@ class UrlRunner:
         ]
 
     async def run(self) -> None:
-        health = HealthRecord(self.services.health)
+        health = HealthRecord(self.services.health.within(self.stage.health_timeout_s))
         while True:
+            began_s = self.services.now_s()
             try:
                 await self._probe()
             except PrerollError as error:
-                if health.failed(str(error)) or not self.is_up:
+                if health.failed(began_s, self.services.now_s()) or not self.is_up:
                     self._set(False, str(error))
             else:
                 health.succeeded()
@@ -65,7 +66,7 @@ class UrlRunner:
 
     async def _probe(self) -> None:
         launch = self.launch
-        timeout_s = self.services.health.timeout_s
+        timeout_s = self.services.health.within(self.stage.health_timeout_s).timeout_s
         await self.services.blocking(probing.check, launch.address, launch.probe, timeout_s)
         if not self.is_up and launch.warmup:
             await self.services.blocking(probing.warm_up, launch, launch.start_timeout_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import threading
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
@@ -217,3 +218,39 @@ def test_a_fatal_step_ends_the_replica() -> None:
     with serve(Fatal) as served:
         assert served.post({}).status == 503
         until(lambda: served.fatal is not None, "fatal")
+
+
+def test_over_http_a_client_that_reads_nothing_is_paused_then_cancelled_and_stalls_nobody() -> None:
+    class Tokens(Stage):
+        emitted = 0
+        freed: ClassVar[list[str]] = []
+
+        @inflight(max_size=2)
+        def step(self, active: list[Item]) -> None:
+            for item in active:
+                if item.input == b"deaf":
+                    self.emitted += 1
+                    item.emit(b"x" * 1000)
+                else:
+                    item.state = (item.state or 0) + 1
+                    item.emit(b"y")
+                    if item.state == 2000:
+                        item.finish()
+
+        @step.left
+        def free(self, item: Item) -> None:
+            self.freed.append(item.input.decode())
+
+    request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\ndeaf"
+    paused = 'preroll_worker_step_paused{method="step"}'
+    with (
+        serve(Tokens, idle_timeout_s=1.0) as served,
+        socket.create_connection(("127.0.0.1", served.port)) as deaf,
+    ):
+        deaf.sendall(request)
+        until(lambda: served.metrics()[paused] == 1, "paused")
+        with served.stream(b"listens") as chunks:
+            assert b"".join(chunks) == b"y" * 2000
+        until(lambda: sorted(Tokens.freed) == ["deaf", "listens"], "cancelled")
+        # Two socket buffers, the server's own and the item's hold what was made.
+        assert served.stage.emitted < 10_000  # type: ignore[attr-defined]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +36,7 @@ class Mine(Stage):
         if how == "fatal": raise StageFatal("the device fell off the bus")
         if how == "segfault": ctypes.string_at(0)
         if how == "exit": os._exit(3)
+        if how == "slow": time.sleep(0.05)
         return {"pid": os.getpid()}
 """
 
@@ -118,3 +121,35 @@ def test_the_phases_of_a_start_are_billed_to_their_waits(service: Served) -> Non
         "warm",
     ]
     assert sum(phase.duration_s for phase in start.phases) == pytest.approx(start.total_s)
+
+
+def test_a_thousand_requests_at_one_slow_stage_wait_their_turn_or_are_told_to_come_back(
+    service: Served,
+) -> None:
+    service.write(TOML + "max_concurrency = 8\nqueue = { max_wait = '1s' }\n")
+    service.start()
+    answers = asyncio.run(flood(service.port, 1000))
+    statuses = Counter(status for status, _ in answers)
+    assert statuses.keys() == {200, 429}, statuses
+    assert all(b"retry-after: " in head for status, head in answers if status == 429)
+    (replica,) = service.ready("mine")
+    pages = int(Path(f"/proc/{service.pid_of(replica)}/statm").read_text().split()[1])
+    assert pages * os.sysconf("SC_PAGE_SIZE") < 200e6
+
+
+async def flood(port: int, num: int) -> list[tuple[int, bytes]]:
+    """So many requests at the same time, each on a connection of its own: status and head."""
+    body = json.dumps({"how": "slow"}).encode()
+    request = (
+        b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
+        b"content-length: %d\r\n\r\n" % len(body)
+    )
+
+    async def one() -> tuple[int, bytes]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request + body)
+        head = (await reader.read()).partition(b"\r\n\r\n")[0].lower()
+        writer.close()
+        return int(head.split()[1]), head
+
+    return await asyncio.gather(*(one() for _ in range(num)))

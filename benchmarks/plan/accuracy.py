@@ -25,9 +25,6 @@ from record import merge
 from preroll.planning import calibration_errors as errors
 from preroll.planning.calibration import Measured, measured_points
 
-UNCLEAR = "gpt-oss-120b"
-"""Left out of the comparison: which of its quantisation modes the runs used is not published, and
-the mode tried here is off by a factor of 3.7: more a fault of the question than of the answer."""
 AIC = Path(__file__).with_name("aic_tpot.json")
 
 
@@ -36,9 +33,8 @@ def beside(held: errors.HeldOut) -> dict[str, float]:
     record = json.loads(AIC.read_text())
     numbers = {key_of(m): n for n, m in enumerate(measured_points())}
     asked = {k: v for k, v in record["tpot_ms"].items() if k in numbers}
-    clear = {k: v for k, v in asked.items() if not k.startswith(UNCLEAR)}
-    rows = [numbers[k] for k in clear]
-    theirs = np.array(list(clear.values())) / 1e3
+    rows = [numbers[k] for k in asked]
+    theirs = np.array(list(asked.values())) / 1e3
     measured = held.measured[rows]
     off = np.abs(theirs - measured) / measured
     return {
@@ -48,7 +44,6 @@ def beside(held: errors.HeldOut) -> dict[str, float]:
         "tpot_median_ours_same_rows": float(np.median(held.relative[rows])),
         "aic_rows": len(rows),
         "aic_rows_refused": sum(k in numbers for k in record["refused"]),
-        "aic_rows_unclear": len(asked) - len(clear),
     }
 
 

@@ -42,8 +42,9 @@ def quantisation(row: dict[str, str]) -> dict[str, str]:
     kind = row["precision"]
     if kind == "bf16":
         return {}
-    if kind == "mxfp4":
-        return {"moe_quant_mode": "w4a16_mxfp4"}
+    if kind == "mxfp4":  # Blackwell multiplies it with fp8 activations, Hopper widens it
+        blackwell = row["device"].startswith("b")
+        return {"moe_quant_mode": "w4a8_mxfp4_mxfp8" if blackwell else "w4a16_mxfp4"}
     if kind == "int4":
         return {"moe_quant_mode": "int4_wo"}
     fp8 = "fp8_block" if row["model"] in BLOCKED else "fp8"

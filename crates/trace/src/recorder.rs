@@ -2,7 +2,8 @@
 //!
 //! Out: one line `{"mode", "reason"}` when recording has begun. In: `{"pid", "owner", "spawned_ns"}`
 //! (the tree's first process, once it runs; the process to which its orphans fall, 0 for none; when
-//! it was spawned), then `{"from_ns", "to_ns"}`. Out: the partition as one JSON line.
+//! it was spawned), then `{"from_ns", "to_ns", "by_first"}` (whether the first process's own end is
+//! what ended the interval). Out: the partition as one JSON line.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, Write};
@@ -34,6 +35,8 @@ enum Request {
     Explain {
         from_ns: u64,
         to_ns: u64,
+        #[serde(default)]
+        by_first: bool,
     },
     Tree {
         pid: Tid,
@@ -179,7 +182,7 @@ impl Recorder {
     fn wait(
         &mut self,
         requests: &Receiver<Result<Request, String>>,
-    ) -> Result<Option<(u64, u64)>, String> {
+    ) -> Result<Option<(u64, u64, bool)>, String> {
         let mut next = Instant::now();
         loop {
             next += self.interval;
@@ -190,7 +193,11 @@ impl Recorder {
                     owner,
                     spawned_ns,
                 })) => self.follow(pid, owner, spawned_ns),
-                Ok(Ok(Request::Explain { from_ns, to_ns })) => return Ok(Some((from_ns, to_ns))),
+                Ok(Ok(Request::Explain {
+                    from_ns,
+                    to_ns,
+                    by_first,
+                })) => return Ok(Some((from_ns, to_ns, by_first))),
                 Ok(Err(message)) => return Err(message),
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -200,7 +207,7 @@ impl Recorder {
         }
     }
 
-    fn explain(mut self, from_ns: u64, to_ns: u64) -> Result<(), String> {
+    fn explain(mut self, from_ns: u64, to_ns: u64, by_first: bool) -> Result<(), String> {
         let root = self
             .root
             .ok_or("no process was named before the interval")?;
@@ -221,6 +228,11 @@ impl Recorder {
                 let announcer = last_to_run(&timeline, to_ns).unwrap_or(root);
                 ("proc", timeline, announcer)
             }
+        };
+        let announcer = if by_first && lives_until(&timeline, root, to_ns) {
+            root
+        } else {
+            announcer
         };
         let walker = Walker::new(&timeline, &self.tree.process_of);
         let slices = walker.explain(announcer, from_ns, to_ns);
@@ -313,6 +325,13 @@ fn announcer(events: &[Event], owner: Tid, to_ns: u64) -> Option<Tid> {
         .map(|e| e.tid)
 }
 
+/// Whether a thread was still seen shortly before `to_ns`.
+fn lives_until(timeline: &Timeline, tid: Tid, to_ns: u64) -> bool {
+    let spans = timeline.threads.get(&tid).map(|thread| &thread.spans);
+    let end = spans.and_then(|spans| spans.last()).map(|span| span.end_ns);
+    end.is_some_and(|end| end + ANNOUNCE_NS >= to_ns)
+}
+
 fn last_to_run(timeline: &Timeline, to_ns: u64) -> Option<Tid> {
     let last_run = |(tid, thread): (&Tid, &crate::timeline::Thread)| {
         let runs = thread.spans.iter().rev().skip_while(|s| s.start_ns > to_ns);
@@ -357,7 +376,7 @@ pub fn run(args: Args) -> Result<(), String> {
         ticks: 0,
     };
     match recorder.wait(&requests())? {
-        Some((from_ns, to_ns)) => recorder.explain(from_ns, to_ns),
+        Some((from_ns, to_ns, by_first)) => recorder.explain(from_ns, to_ns, by_first),
         None => Ok(()),
     }
 }

@@ -34,7 +34,9 @@ def assemble(
     modules = Modules(processes, seen.ready_ns)
     slices, own_ns = _slices(seen, recording, processes, modules)
     check_tiles(slices, seen.spawned_ns, seen.ready_ns)
-    said = [Said((line.t_ns - seen.spawned_ns) / 1e9, line.text) for line in seen.lines]
+    said = [
+        Said(min((line.t_ns - seen.spawned_ns) / 1e9, total_s), line.text) for line in seen.lines
+    ]
     phases = _phases(options, argv, seen)
     named = labels(said, total_s, phases)
     profile = Profile(

@@ -27,10 +27,12 @@ PREFIX_LENGTH = 24
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A line of output, seconds since spawn."""
+    """A line of output, seconds since spawn. `is_bound`: no line, but where a known engine's phase
+    begins; it names what follows, whatever its words."""
 
     t_s: float
     text: str
+    is_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ def labels(lines: Sequence[Said], total_s: float, phases: Sequence[Phase] = ()) 
     """Contiguous labels from 0 to `total_s`. `phases`: of a known engine, times since spawn in ns;
     their bounds are bounds of labels too."""
     points = _points(lines, total_s, phases)
-    found = _merged(list(_stretches(points, total_s)), total_s)
+    bounds = frozenset(phase.start_ns / 1e9 for phase in phases)
+    found = _merged(list(_stretches(points, total_s)), total_s, bounds)
     return [_with_wait(label, phases) for label in found]
 
 
@@ -56,7 +59,7 @@ def _points(lines: Sequence[Said], total_s: float, phases: Sequence[Phase]) -> l
     inside = [Said(line.t_s, said(line.text)) for line in lines if 0 <= line.t_s < total_s]
     points = [line for line in inside if line.text]
     times = {round(line.t_s, 6) for line in points}
-    extra = [Said(phase.start_ns / 1e9, phase.label) for phase in phases[1:]]
+    extra = [Said(phase.start_ns / 1e9, phase.label, True) for phase in phases[1:]]
     points += [one for one in extra if round(one.t_s, 6) not in times]
     return sorted(points, key=lambda point: point.t_s)
 
@@ -66,14 +69,17 @@ def _stretches(points: Sequence[Said], total_s: float) -> Iterator[Label]:
     before = Said(0.0, "")
     for point in (*points, Said(total_s, "")):
         if point.t_s > before.t_s:
-            name, is_claimed = _name(before.text, point.text)
+            name, is_claimed = _name(before, point)
             yield Label(name, before.t_s, point.t_s, is_claimed)
         before = point
 
 
-def _name(opening: str, closing: str) -> tuple[str, bool]:
+def _name(first: Said, second: Said) -> tuple[str, bool]:
     """The name of the stretch between two lines: the first may announce it, the second report it.
     A line that reports something done says nothing of what comes after it."""
+    if first.is_bound:
+        return first.text, True
+    opening, closing = first.text, "" if second.is_bound else second.text
     announces = bool(ANNOUNCES.search(opening)) and not REPORTS.search(opening)
     if not announces and closing and REPORTS.search(closing):
         return closing, True
@@ -90,8 +96,9 @@ def _alike(a: str, b: str) -> bool:
     return first == second and bool(first)
 
 
-def _merged(stretches: Sequence[Label], total_s: float) -> list[Label]:
-    """Progress bars and chatter become one label each; crumbs join what came before."""
+def _merged(stretches: Sequence[Label], total_s: float, bounds: frozenset[float]) -> list[Label]:
+    """Progress bars and chatter become one label each; crumbs join what came before. Nothing but
+    crumbs is joined across `bounds`."""
     least_s = max(MIN_SHARE * total_s, 0.0)
     while True:
         merged: list[Label] = []
@@ -99,7 +106,8 @@ def _merged(stretches: Sequence[Label], total_s: float) -> list[Label]:
             last = merged[-1] if merged else None
             is_crumb = one.end_s - one.start_s < least_s
             was_crumb = last is not None and last.end_s - last.start_s < least_s
-            if last is not None and (_alike(last.name, one.name) or is_crumb):
+            is_same = last is not None and _alike(last.name, one.name)
+            if last is not None and (is_crumb or (is_same and one.start_s not in bounds)):
                 merged[-1] = Label(last.name, last.start_s, one.end_s, last.is_claimed)
             elif last is not None and was_crumb:
                 merged[-1] = Label(one.name, last.start_s, one.end_s, one.is_claimed)

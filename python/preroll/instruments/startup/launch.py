@@ -13,6 +13,7 @@ from pathlib import Path
 
 from preroll.backends.base import Orphans, ProcessSpec, Stdio
 from preroll.backends.local import LocalBackend
+from preroll.engines.guess import engine_marks
 from preroll.errors import InputError
 from preroll.instruments.starts_ready import Answers, Connects, Ends, Ready, parse_ready
 from preroll.instruments.starts_stage import free_port
@@ -52,6 +53,7 @@ class Options:
             raise InputError("no command: give it after --, as in preroll profile -- PROGRAM …")
         if self.recorder not in RECORDERS:
             raise InputError(f"recorder {self.recorder!r}: allowed: {', '.join(RECORDERS)}")
+        engine_marks(self.command, self.engine)  # says so when there is no such engine
 
 
 async def record(options: Options) -> Profile:

@@ -16,6 +16,7 @@ from preroll.instruments.startup.text import mix, shorten, size
 
 # A lever that cannot save this share of the start is not worth a line.
 MIN_SHARE = 0.02
+MIN_SECONDS = 0.05
 MAX_IMPORTS = 3
 NAME = 50
 
@@ -28,9 +29,10 @@ PYTHON_OWN = frozenset(getattr(sys, "stdlib_module_names", ()))
 
 def find(profile: Profile, ready: str | None) -> Iterator[Lever]:
     """The levers that this profile speaks for, in the order of the cost of trying them."""
+    least_s = max(MIN_SHARE * profile.total_s, MIN_SECONDS)
     for lever in LEVERS:
         found = sorted(lever(profile, Test(profile, ready)), key=lambda one: -one.saving_s)
-        yield from (one for one in found if one.saving_s >= MIN_SHARE * profile.total_s)
+        yield from (one for one in found if one.saving_s >= least_s)
 
 
 class Test:

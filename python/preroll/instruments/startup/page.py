@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 
 from preroll.instruments.startup import picture
 from preroll.instruments.startup.base import Outcome, Profile
+from preroll.instruments.startup.picture import escape
 from preroll.instruments.startup.text import MODES, NAMES, mix, rows, sentence, shorten, size
 
 STYLE = """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Sequence
-from html import escape
 
 from preroll.instruments.startup.base import Cause, Profile, Slice
 from preroll.instruments.startup.load_graph import package_of
 from preroll.instruments.startup.profile_file import coarse
-from preroll.instruments.startup.text import NAMES, mix, shorten
+from preroll.instruments.startup.text import NAMES, mix, printable, shorten
 
 COLOURS = {
     Cause.CPU: "#3b6fd4",
@@ -57,6 +57,10 @@ TICKS = (
     300,
     600,
 )
+
+
+def escape(text: str) -> str:
+    return html.escape(printable(text))
 
 
 def key(cause: str) -> str:

@@ -28,11 +28,19 @@ MAX_SLICES = 20_000
 
 
 def coarse(slices: Sequence[Slice], limit: int = MAX_SLICES) -> list[Slice]:
-    """At most about `limit` slices that still tile the interval, with the same sums by cause,
+    """At most `limit` slices that still tile the interval, with the same sums by cause,
     process and module; the order of crumbs shorter than an nth of the whole is lost."""
     if len(slices) <= limit:
         return list(slices)
-    least_ns = (slices[-1].end_ns - slices[0].start_ns) * 4 // limit
+    least_ns = (slices[-1].end_ns - slices[0].start_ns) // limit
+    while True:
+        found = _in_groups(slices, least_ns)
+        if len(found) <= limit:
+            return found
+        least_ns *= 2
+
+
+def _in_groups(slices: Sequence[Slice], least_ns: int) -> list[Slice]:
     found: list[Slice] = []
     group: list[Slice] = []
     for one in slices:

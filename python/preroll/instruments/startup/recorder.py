@@ -82,9 +82,12 @@ class Recorder:
         """Names the first process of the command, and the one to which its orphans fall."""
         await self._say({"pid": pid, "owner": owner, "spawned_ns": spawned_ns})
 
-    async def explain(self, from_ns: int, to_ns: int) -> Recording:
-        """Ends the recording and explains the interval. Raises UnavailableError."""
-        await self._say({"from_ns": from_ns, "to_ns": to_ns})
+    async def explain(self, from_ns: int, to_ns: int, *, by_first: bool) -> Recording:
+        """Ends the recording and explains the interval. Raises UnavailableError.
+
+        `by_first`: what ended it is the first process's own end, not what a thread announced.
+        """
+        await self._say({"from_ns": from_ns, "to_ns": to_ns, "by_first": by_first})
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(EXPLAIN_S):

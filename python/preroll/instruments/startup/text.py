@@ -57,7 +57,7 @@ def report(profile: Profile, *, colours: bool = False) -> list[str]:
         list(files(profile)),
         list(processes(profile)),
         list(levers(profile)),
-        [f"note: {note}" for note in profile.notes],
+        [f"note: {printable(note)}" for note in profile.notes],
     ]
     return [line for part in parts if part for line in (*part, "")][:-1]
 
@@ -142,8 +142,13 @@ def dominant(slices: Sequence[Slice], from_ns: int, to_ns: int) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    text = " ".join(text.split())
+    text = printable(" ".join(text.split()))
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Without control characters: what a command prints must not steer a terminal or a page."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def gap(profile: Profile) -> Iterator[str]:
@@ -180,7 +185,8 @@ def files(profile: Profile) -> Iterator[str]:
     if found:
         yield "files that were waited for"
     for file in found[:10]:
-        yield f"  {file.seconds:9.3f} s  {size(file.cold_bytes):>9} from storage  {file.path}"
+        cold = f"{size(file.cold_bytes):>9} from storage"
+        yield f"  {file.seconds:9.3f} s  {cold}  {printable(file.path)}"
 
 
 def size(num_bytes: int) -> str:

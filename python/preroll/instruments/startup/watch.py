@@ -13,7 +13,7 @@ from preroll.backends.base import Line, ProcessSpec, ProcessStatus
 from preroll.backends.local import LocalBackend
 from preroll.errors import PrerollError, UnavailableError
 from preroll.instruments.starts_launch import end, how_it_ended, is_success
-from preroll.instruments.starts_ready import LineMatches, Ready
+from preroll.instruments.starts_ready import Ends, LineMatches, Ready
 from preroll.instruments.startup.base import Outcome
 from preroll.instruments.startup.recorder import Recorder, Recording
 
@@ -149,12 +149,17 @@ class Watch:
     ) -> Seen:
         spawned_ns = status.spawned_ns or ready_ns
         recording, mode, reason = None, "off", "asked for"
+        announced = outcome is Outcome.READY and not isinstance(self._ready, Ends)
         if self._recorder is not None:
             mode, reason = self._recorder.mode, self._recorder.reason
             if status.pid is not None and ready_ns > spawned_ns:
-                recording = await self._recorder.explain(spawned_ns, ready_ns)
+                recording = await self._recorder.explain(
+                    spawned_ns, ready_ns, by_first=not announced
+                )
         await self._read_rest()
-        lines = tuple(line for line in (*self._first, *self._last) if line.t_ns <= ready_ns)
+        # The last words of a process that has ended are read, and stamped, after its end.
+        kept = (*self._first, *self._last)
+        lines = tuple(line for line in kept if not announced or line.t_ns <= ready_ns)
         if last.error:
             self._notes.append(last.error)
         usage = last.usage

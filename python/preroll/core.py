@@ -73,7 +73,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start of one replica, spawn to ready; its phases are contiguous and sum to the total."""
+    """One start of one replica, spawn to ready; its phases are contiguous and sum to the total.
+
+    `is_forked`: by a fork server, which had done the imports.
+    """
 
     replica: str
     stage: str
@@ -82,6 +85,7 @@ class Start:
     phases: tuple[Phase, ...]
     preparedness: Preparedness = Preparedness.LOCAL_WEIGHTS
     gap: Gap | None = None
+    is_forked: bool = False
 
     @property
     def total_s(self) -> float:

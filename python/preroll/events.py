@@ -342,6 +342,7 @@ def start_data(start: Start) -> dict[str, Any]:
         "ready_ns": start.ready_ns,
         "preparedness": start.preparedness,
         "phases": phases,
+        "forked": start.is_forked,
         "gap": start.gap and [start.gap.start_ns, start.gap.end_ns, start.gap.after],
     }
 
@@ -359,4 +360,5 @@ def iter_starts(path: Path) -> Iterator[Start]:
             phases=phases,
             preparedness=Preparedness(data["preparedness"]),
             gap=Gap(*data["gap"]) if data.get("gap") else None,
+            is_forked=data.get("forked", False),
         )

@@ -21,6 +21,15 @@ pub struct Entrances {
 }
 
 impl Entrances {
+    /// Moves a process that runs already, alone, into both groups.
+    pub fn admit(&self, pid: rustix::process::Pid) -> io::Result<()> {
+        let text = pid.as_raw_nonzero().to_string();
+        for procs in self.unified_procs.iter().chain(&self.memory_procs) {
+            rustix::io::write(procs, text.as_bytes())?;
+        }
+        Ok(())
+    }
+
     /// Moves the calling process into the memory group, and into the v2 group where it `must`.
     pub fn enter(&self, must_move: bool) -> io::Result<()> {
         let unified = self.unified_procs.as_ref().filter(|_| must_move);
@@ -42,6 +51,13 @@ pub struct Groups {
 }
 
 impl Groups {
+    /// No groups, for this reason.
+    pub fn none(reason: &str) -> Self {
+        let mut groups = Self::default();
+        groups.memory = format!("none: {reason}");
+        groups
+    }
+
     /// Makes the groups that the kernel allows; what it does not allow is said, never an error.
     pub fn create(id: &str, memory_bytes: Option<u64>) -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

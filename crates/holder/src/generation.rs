@@ -70,7 +70,7 @@ pub struct Setting<'a> {
 }
 
 /// The holder's ends of the child's output.
-type Streams = Vec<(OwnedFd, Stream)>;
+pub type Streams = Vec<(OwnedFd, Stream)>;
 
 impl Setting<'_> {
     /// Starts the program; `spawned_ns` is taken just before the fork.

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, wait};
 
 use crate::clock::{MS, boot_id, now_ns, start_ticks};
+use crate::forked::Forked;
 use crate::generation::{Generation, Program};
 use crate::limits::Limiter;
 use crate::listen::Sockets;
@@ -33,6 +34,9 @@ enum Phase {
 
 pub struct Holder {
     spec: Spec,
+    /// The first child, where a fork server has made it.
+    forked: Option<Forked>,
+    is_forked: bool,
     sockets: Sockets,
     limiter: Limiter,
     pub output: Output,
@@ -50,7 +54,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    pub fn new(spec: Spec, sockets: Sockets, limiter: Limiter) -> Self {
+    pub fn new(spec: Spec, sockets: Sockets, limiter: Limiter, forked: Option<Forked>) -> Self {
         let log = Log::new(spec.dir.join("log"), spec.log);
         let output = Output::new(Ring::new(spec.tail_lines), log, spec.exact_stamps);
         Self {
@@ -65,6 +69,8 @@ impl Holder {
             quick_ends: 0,
             error: None,
             boot_id: boot_id(),
+            is_forked: forked.is_some(),
+            forked,
             own_ticks: start_ticks(getpid().as_raw_nonzero().get()).unwrap_or(0),
             status_error: None,
             spec,
@@ -77,11 +83,40 @@ impl Holder {
             argv: self.spec.argv.clone(),
             env: self.spec.env.clone(),
         };
-        match self.spawn(poll, program) {
+        let started = match self.forked.take() {
+            Some(forked) => self.take_over(poll, forked, program),
+            None => self.spawn(poll, program),
+        };
+        match started {
             Ok(()) => self.phase = Phase::Running,
             Err(error) => self.fail(error),
         }
         self.write_status();
+        if self.is_forked {
+            // It may have ended before this program heard of the ends of its children.
+            self.reap();
+        }
+    }
+
+    /// A child that waits to be let go: put under the limits first.
+    fn take_over(
+        &mut self,
+        poll: &mut Poll,
+        forked: Forked,
+        program: Program,
+    ) -> Result<(), String> {
+        self.limiter.admit(forked.pid)?;
+        let (generation, streams, go) = forked.into_generation(program);
+        self.num_generations = generation.number;
+        self.generations.push(generation);
+        for (fd, stream) in streams {
+            self.output
+                .add(poll, fd, stream)
+                .map_err(|error| format!("cannot watch: {error}"))?;
+        }
+        // If it has ended meanwhile, that is seen as every end is.
+        let _ = rustix::io::write(&go, b"1");
+        Ok(())
     }
 
     fn spawn(&mut self, poll: &mut Poll, program: Program) -> Result<(), String> {
@@ -389,6 +424,7 @@ impl Holder {
                 kill: self.limiter.kill,
             },
             oom_kills: self.limiter.oom_kills(),
+            forked: self.is_forked && current.is_some_and(|g| g.number == 1),
             cgroups: self.limiter.groups.paths(),
             log_dropped_lines: self.output.log.dropped_lines,
             log_error: self

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, c_char};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -80,6 +80,19 @@ impl Launch<'_> {
             _ => Ok(pid),
         }
     }
+}
+
+/// Takes over a descriptor that was passed on to this program under its number.
+pub fn take_fd(number: i32) -> Option<OwnedFd> {
+    if number < FIRST_FD {
+        return None;
+    }
+    // SAFETY: only asks; a number that is not open is an error.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return None;
+    }
+    // SAFETY: it is open, and nothing else in this program knows the number.
+    Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Forks, into a v2 control group where one is given; None in the child.

@@ -4,6 +4,7 @@
 mod cgroup;
 mod clock;
 mod conn;
+mod forked;
 mod generation;
 mod holder;
 mod launch;
@@ -32,7 +33,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 /// How long the lock of another holder, that may be about to end, is waited for.
 const LOCK_WAIT_NS: u64 = 1000 * clock::MS;
 
-const USAGE: &str = "usage: preroll-holder SPEC.json   (preroll starts it; docs/protocol.md)";
+const USAGE: &str = "usage: preroll-holder SPEC.json [--forked PID:OUT:ERR:GO:SPAWNED_NS]   \
+                     (preroll starts it; docs/protocol.md)";
 
 /// Runs the program; returns its exit status: 2 when the specification cannot be carried out.
 pub fn main() -> ExitCode {
@@ -46,15 +48,11 @@ pub fn main() -> ExitCode {
             );
             ExitCode::SUCCESS
         }
-        [path] if !path.starts_with('-') => match run(Path::new(path)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                // In one write: whoever reads it gets all of it or nothing.
-                let line = format!("preroll-holder: {error}\n");
-                let _ = std::io::stderr().write_all(line.as_bytes());
-                ExitCode::from(2)
-            }
-        },
+        [path] if !path.starts_with('-') => exit_code(run(Path::new(path), None)),
+        [path, flag, child] if flag == "--forked" => {
+            let forked = forked::Forked::take(child);
+            exit_code(forked.and_then(|forked| run(Path::new(path), Some(forked))))
+        }
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -62,16 +60,28 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(path: &Path) -> Result<(), String> {
+fn exit_code(result: Result<(), String>) -> ExitCode {
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
+    // In one write: whoever reads it gets all of it or nothing.
+    let line = format!("preroll-holder: {error}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    ExitCode::from(2)
+}
+
+fn run(path: &Path, forked: Option<forked::Forked>) -> Result<(), String> {
     let spec = spec::Spec::load(path)?;
     let _lock = lock(&spec)?;
     let signals = server::Signals::install().map_err(|error| format!("signals: {error}"))?;
     let own = rustix::process::getpid();
-    rustix::process::set_child_subreaper(Some(own)).map_err(|e| format!("subreaper: {e}"))?;
+    if spec.orphans != spec::Orphans::Free {
+        rustix::process::set_child_subreaper(Some(own)).map_err(|e| format!("subreaper: {e}"))?;
+    }
     let limiter = limits::Limiter::new(&spec)?;
     let sockets = listen::Sockets::bind(&spec.listen)?;
     let control = listen::bind_unix(&spec.socket).map_err(|error| format!("socket: {error}"))?;
-    let holder = holder::Holder::new(spec, sockets, limiter);
+    let holder = holder::Holder::new(spec, sockets, limiter, forked);
     let server =
         server::Server::new(control, signals, holder).map_err(|error| format!("start: {error}"))?;
     detach().map_err(|error| format!("detach: {error}"))?;

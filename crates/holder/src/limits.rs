@@ -4,7 +4,7 @@ use rustix::process::{Pid, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::cgroup::Groups;
-use crate::spec::Spec;
+use crate::spec::{Orphans, Spec};
 
 pub struct Limiter {
     pub groups: Groups,
@@ -20,7 +20,10 @@ impl Limiter {
     /// Prepares the limits; processors that this machine has not are an error.
     pub fn new(spec: &Spec) -> Result<Self, String> {
         let set = spec.limits.cpus.as_deref().map(cpu_set).transpose()?;
-        let groups = Groups::create(&spec.id, spec.limits.memory_bytes);
+        let groups = match spec.orphans {
+            Orphans::Free => Groups::none("the process's children are not its holder's"),
+            _ => Groups::create(&spec.id, spec.limits.memory_bytes),
+        };
         Ok(Self {
             kill: if groups.can_kill() {
                 "cgroup.kill"
@@ -48,6 +51,17 @@ impl Limiter {
             let _ = sched_setaffinity(None, &before);
         }
         result
+    }
+
+    /// Puts a process that runs already under the limits, before it does anything.
+    pub fn admit(&mut self, pid: Pid) -> Result<(), String> {
+        let admitted = self.groups.entrances().admit(pid);
+        admitted.map_err(|error| format!("control group: {error}"))?;
+        if let Some(set) = &self.set {
+            sched_setaffinity(Some(pid), set).map_err(|error| format!("limits.cpus: {error}"))?;
+        }
+        self.apply_nice(pid);
+        Ok(())
     }
 
     pub fn apply_nice(&mut self, pid: Pid) {

@@ -56,6 +56,9 @@ pub enum Orphans {
     #[default]
     Kill,
     Wait,
+    /// They are not this holder's: it is no subreaper, makes no control groups, and ends its direct
+    /// child only. For a fork server, whose children have holders of their own.
+    Free,
 }
 
 #[derive(Debug, Clone, Deserialize, serde::Serialize)]

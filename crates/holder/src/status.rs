@@ -44,6 +44,8 @@ pub struct Status<'a> {
     pub listen: &'a [Listen],
     pub limits_applied: Applied<'a>,
     pub oom_kills: u64,
+    /// A fork server made the child that runs now.
+    pub forked: bool,
     pub cgroups: Vec<PathBuf>,
     pub log_dropped_lines: u64,
     pub log_error: Option<&'a str>,

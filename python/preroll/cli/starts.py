@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 
 import cyclopts
 
@@ -75,9 +74,11 @@ def show_log(where: StateDir, shown: Shown) -> int:
         return 0
     if not found:
         print(f"no starts in {where.events}", file=sys.stderr)
-    by_stage = sorted(found, key=lambda s: s.stage)
-    for key, group in groupby(by_stage, key=lambda s: s.stage):
-        show_stage(key, list(group), shown)
+    # A fork and a spawn are different things to start: never one distribution.
+    kinds = sorted({(start.stage, start.is_forked) for start in found})
+    for stage, is_forked in kinds:
+        group = [s for s in found if (s.stage, s.is_forked) == (stage, is_forked)]
+        show_stage(f"{stage} (forked)" if is_forked else stage, group, shown)
     return 0
 
 

@@ -55,13 +55,26 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """A fork server's process: `python -m module`, in the directory and with the environment of
+    the replicas that are to be forked from it, having imported `imports`."""
+
+    python: str
+    module: str
+    imports: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    cwd: Path = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """What to start and how to talk to it.
 
     `env` is added to the environment of the caller. `address` is "unix:/path" or
     "tcp:HOST:PORT", as in the door's tables, and so are `host`, `keepalive_ms` and
     `authorization`. For an engine that `listens` NOWHERE, `argv` is empty. The caller removes a
-    stale socket at `address` first: some servers refuse to bind over one.
+    stale socket at `address` first: some servers refuse to bind over one. `fork`: the replica may
+    be forked from such a process instead of being spawned.
     """
 
     argv: tuple[str, ...]
@@ -77,6 +90,7 @@ class Launch:
     host: str = "127.0.0.1"
     authorization: str | None = None
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    fork: Fork | None = None
 
 
 @dataclass(frozen=True, slots=True)

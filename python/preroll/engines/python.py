@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from preroll.config.problems import Problem
 from preroll.core import Wait
 from preroll.engines import common, python_source
-from preroll.engines.base import Engine, Launch, Listens, Mark, Probe
+from preroll.engines.base import Engine, Fork, Launch, Listens, Mark, Probe
 from preroll.engines.python_environment import Environment
 
 if TYPE_CHECKING:
     from preroll.config.schema import Stage
 
 WORKER = "preroll.worker"
+FORK_SERVER = "preroll.worker.forkserver"
 VARIABLE = "PREROLL_WORKER"
 VERSION = 1
 INTERNAL_SOCKET = "internal.sock"
@@ -68,10 +69,13 @@ class Python(Engine):
         at = common.Address.parse(address)
         listen = ("--uds", at.socket) if at.socket else ()
         settings = json.dumps(self._settings(stage, at), separators=(",", ":"))
+        env |= python.variables(env)
+        cwd = common.working_directory(stage, directory)
+        fork = Fork(str(python.program), FORK_SERVER, stage.imports, env, cwd)
         return Launch(
             argv=(str(python.program), "-m", WORKER, str(stage.stage_class), *listen),
-            env={**env, **python.variables(env), VARIABLE: settings},
-            cwd=common.working_directory(stage, directory),
+            env={**env, VARIABLE: settings},
+            cwd=cwd,
             address=address,
             probe=Probe(stage.health or "/_preroll/health"),
             warmup=common.warmup_calls(stage, directory),
@@ -79,6 +83,7 @@ class Python(Engine):
             start_timeout_s=stage.start_timeout_s or self.default_start_timeout_s,
             pty=stage.pty,
             secrets=secrets,
+            fork=fork if stage.imports else None,
         )
 
     def _settings(self, stage: Stage, at: common.Address) -> dict[str, Any]:

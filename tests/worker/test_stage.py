@@ -92,6 +92,18 @@ class Everything(Stage):
     def odd(self) -> Any:
         return object()
 
+    @route("POST", "/header")
+    def header(self, value: str) -> Response:
+        return Response("ok", headers={"x-value": value})
+
+    @route("DELETE", "/thing")
+    async def delete(self) -> Response:
+        return Response(None, status=204)
+
+    @route("POST", "/facts")
+    async def facts(self, ctx: Context) -> list[Any]:
+        return [ctx.priority, ctx.session, ctx.request_id, ctx.remaining_s]
+
     @route("POST", "/broken")
     async def broken(self) -> AsyncIterator[dict[str, int]]:
         yield {"i": 0}
@@ -175,6 +187,31 @@ def test_a_wrong_type_is_the_stages_error_and_says_what_is_allowed(stage: Any) -
     answer = stage.post(None, "/odd")
     assert answer.status == 500
     assert "Everything.odd returned object; allowed: dict" in answer.json()["error"]["message"]
+
+
+def test_a_header_that_http_forbids_is_the_stages_error(stage: Any) -> None:
+    assert stage.post("fine", "/header").headers["x-value"] == "fine"
+    for value in ("a\r\nx-other: b", "\x00", "\u20ac"):
+        assert stage.post(value, "/header").status == 500, value
+
+
+def test_an_answer_without_a_body_has_none(stage: Any) -> None:
+    answer = stage.request("DELETE", "/thing")
+    assert (answer.status, answer.body) == (204, b"")
+
+
+@pytest.mark.parametrize(("text", "priority"), [("-3", -3), ("7", 7), ("--5", 0), ("x", 0)])
+def test_the_context_tells_what_the_door_says(stage: Any, text: str, priority: int) -> None:
+    headers = {"x_preroll_priority": text, "x_preroll_session": "s", "x_request_id": "id"}
+    found = stage.post(b"", "/facts", **headers, x_preroll_deadline_ms="5000").json()
+    assert found[:3] == [priority, "s", "id"]
+    assert 0 < found[3] <= 5
+    assert stage.post(b"", "/facts").json() == [0, None, "", None]
+
+
+def test_the_workers_own_paths_are_not_for_clients_of_the_door(stage: Any) -> None:
+    assert stage.get(HEALTH).status == 200
+    assert stage.request("GET", HEALTH, headers={"x-request-id": "a"}).status == 404
 
 
 def test_a_stream_that_breaks_says_so_and_does_not_end_cleanly(stage: Any) -> None:

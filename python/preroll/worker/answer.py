@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 Header = tuple[bytes, bytes]
+
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 BYTES = b"application/octet-stream"
 EVENTS = b"text/event-stream"
 
+WITHOUT_BODY = (204, 304)
 ALLOWED = "dict, list, str, int, float, bool, None, bytes, Response or an iterator of chunks"
 
 
@@ -79,6 +84,8 @@ def render(result: Any, where: str, content_type: bytes | None) -> Any:
     body, kind = encode(value, where)
     if kind is not JSON and content_type is not None:
         kind = content_type
+    if head is not None and head.status in WITHOUT_BODY:
+        return Whole(head.status, headers_of(kind, None, head.headers), b"")
     if head is None:
         return Whole(200, headers_of(kind, len(body), {}), body)
     if head.content_type:
@@ -129,6 +136,10 @@ def encode_chunk(chunk: Any, where: str) -> bytes:
 
 
 def headers_of(content_type: bytes, length: int | None, extra: Mapping[str, str]) -> list[Header]:
+    """Raises ValueError for a header that HTTP cannot carry."""
+    for name, value in extra.items():
+        if not HEADER_NAME.fullmatch(name) or not HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"header {name!r}: {value!r} has characters that HTTP forbids")
     own = [(name.lower().encode("latin-1"), v.encode("latin-1")) for name, v in extra.items()]
     headers: list[Header] = [(b"content-type", content_type)]
     if length is not None:

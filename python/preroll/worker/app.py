@@ -74,7 +74,7 @@ class App:
     async def _http(self, scope: Any, receive: Any, send: Any) -> None:
         path, method = scope["path"], scope["method"]
         if path.startswith(OWN):
-            await self._own(path, method, send)
+            await self._own(path, method, scope["headers"], send)
             return
         if self.phase != "ready":
             await self._refuse(send, 503, "unavailable", f"the stage is not ready: {self.phase}")
@@ -128,8 +128,10 @@ class App:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _own(self, path: str, method: str, send: Any) -> None:
-        if method != "GET" or path not in (HEALTH, METRICS):
+    async def _own(self, path: str, method: str, headers: list[answer.Header], send: Any) -> None:
+        # The door gives every request an id: these paths are not for its clients.
+        is_public = any(name == b"x-request-id" for name, _ in headers)
+        if is_public or method != "GET" or path not in (HEALTH, METRICS):
             await self._plain(send, 404, answer.TEXT, b"not found\n", {})
         elif path == METRICS:
             await self._plain(send, 200, answer.TEXT, self.metrics.text().encode(), {})

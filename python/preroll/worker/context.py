@@ -80,7 +80,7 @@ class Context:
     @property
     def priority(self) -> int:
         text = self.header(b"x-preroll-priority") or "0"
-        return int(text) if text.lstrip("-").isdecimal() else 0
+        return int(text) if text.removeprefix("-").isdecimal() else 0
 
     @property
     def remaining_s(self) -> float | None:

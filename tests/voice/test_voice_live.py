@@ -1,0 +1,242 @@
+"""Live transcription without a model: scripted voice activity and a recognizer that knows the
+words of the audio from its marks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import sounds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preroll.voice.activity import Activity, ActivitySettings
+from preroll.voice.agreement import Agreement, Word, joined
+from preroll.voice.live import Job, LiveSettings, LiveTranscript, Update
+from preroll.voice.segments import MOST_S, Segmenter
+from preroll.voice.silero import WINDOW, WINDOW_S
+from preroll.voice.utterance import Hypothesis
+
+RATE = 16_000
+WORD_S = 0.32
+"""Every word of a marked stream lasts ten windows; sample values say which word it is."""
+
+
+class LoudVad:
+    """Speech is what is loud."""
+
+    def __init__(self) -> None:
+        self.rest = np.zeros(0, np.float32)
+
+    def __call__(self, samples: sounds.Samples) -> list[float]:
+        data = np.concatenate([self.rest, samples])
+        count = data.size // WINDOW
+        self.rest = data[count * WINDOW :]
+        return [float(np.abs(w).max() > 0.01) for w in data[: count * WINDOW].reshape(-1, WINDOW)]
+
+
+def marked(numbers: list[int]) -> sounds.Samples:
+    """A word per number; 0 is silence of the same length."""
+    size = round(WORD_S * RATE)
+    return np.concatenate([np.full(size, n / 1000, np.float32) for n in numbers] or [np.zeros(0)])
+
+
+def hear(job: Job) -> Hypothesis:
+    """Whole words of the window after the prefix: a word is heard once all of it is there."""
+    values = np.round(job.audio * 1000).astype(int)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], values, [0]])))
+    words = []
+    for start, end in pairwise(edges):
+        number = int(values[start])
+        if number and end - start >= WORD_S * RATE * 0.9:
+            words.append(Word(f" w{number}", start / RATE, end / RATE, 1.0, (number,)))
+    skip = len(job.prefix_ids)
+    assert tuple(i for w in words[:skip] for i in w.token_ids) == job.prefix_ids
+    return Hypothesis(tuple(words[skip:]), 0.0, -0.1)
+
+
+def run(
+    audio: sounds.Samples, step: int = 320, busy_steps: int = 3
+) -> tuple[list[Update], LiveTranscript]:
+    """Streams the audio; a transcript takes `busy_steps` steps to make."""
+    live = LiveTranscript(LoudVad())
+    updates: list[Update] = []
+    job, left = None, 0
+    for i in range(0, audio.size, step):
+        live.push(audio[i : i + step])
+        left -= 1
+        if job is not None and left <= 0:
+            updates += live.apply(job, hear(job))
+            job = None
+        updates += live.settle()
+        if job is None and (job := live.next_job()) is not None:
+            left = busy_steps
+    if job is not None:
+        updates += live.apply(job, hear(job))
+    live.finish()
+    while (job := live.next_job()) is not None:
+        updates += live.apply(job, hear(job))
+    return updates + live.settle(), live
+
+
+def text_of(updates: list[Update]) -> str:
+    return "".join(u.text for u in updates if u.kind == "final")
+
+
+def expected(numbers: list[int]) -> str:
+    return "".join(f" w{n}" for n in numbers if n)
+
+
+@given(
+    groups=st.lists(
+        st.lists(st.integers(20, 999), min_size=1, max_size=12, unique=True), max_size=4
+    ),
+    step=st.sampled_from([160, 320, 512, 1_000, 7_777]),
+    busy=st.integers(1, 30),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_word_is_final_once_and_in_order(
+    groups: list[list[int]], step: int, busy: int
+) -> None:
+    numbers = [n for group in groups for n in [0, 0, *group, 0, 0]]
+    numbers = [n for i, n in enumerate(numbers) if not n or n != (numbers[i - 1] if i else 0)]
+    updates, live = run(marked(numbers), step, busy)
+    assert text_of(updates) == expected(numbers)
+    assert not live.utterances
+
+
+@pytest.mark.parametrize("cut", [0.0, 0.1, 0.31])
+def test_the_last_word_is_not_lost_when_the_stream_ends_in_it(cut: float) -> None:
+    audio = marked([0, 21, 22, 23])
+    audio = np.concatenate([audio, np.zeros(round(cut * RATE), np.float32)])
+    assert text_of(run(audio)[0]) == " w21 w22 w23"
+
+
+def test_words_come_before_the_speech_ends_and_partials_before_them() -> None:
+    updates, _ = run(marked([0, *range(20, 35), 0, 0, 0]))
+    kinds = [u.kind for u in updates]
+    ends = [i for i, u in enumerate(updates) if u.is_end]
+    assert kinds.index("partial") < kinds.index("final") < ends[0]
+    assert len(ends) == 1
+
+
+def test_silence_and_noise_below_the_gate_cost_nothing() -> None:
+    live = LiveTranscript(LoudVad())
+    live.push(sounds.noise(30.0, level=0.001))
+    assert live.next_job() is None
+    assert not live.utterances
+
+
+def test_an_hour_in_one_breath_is_held_in_flat_memory() -> None:
+    live = LiveTranscript(LoudVad())
+    words = marked([21, 22, 23, 24, 25])
+    most = finals = 0
+    for _ in range(round(3600 / (5 * WORD_S))):
+        live.push(words)
+        while (job := live.next_job()) is not None:
+            assert job.audio.size <= 30 * RATE
+            finals += sum(u.kind == "final" for u in live.apply(job, hear_anew(job)))
+        most = max(most, sum(u.audio(u.audio_until_s).nbytes for u in live.utterances))
+    assert most < 4 * RATE * 31
+    assert finals > 1_000
+
+
+def hear_anew(job: Job) -> Hypothesis:
+    """As `hear`, for words that come again and again: the prefix is taken on trust."""
+    values = np.round(job.audio * 1000).astype(int)
+    starts = np.flatnonzero(np.diff(np.concatenate([[0], values])))
+    words = [
+        Word(
+            f" w{values[s]}-{(job.start_s + s / RATE):.2f}", s / RATE, s / RATE + WORD_S, 1.0, (1,)
+        )
+        for s in starts
+    ]
+    return Hypothesis(tuple(words[len(job.prefix_ids) :]), 0.0, -0.1)
+
+
+def test_a_recognizer_that_fails_for_good_does_not_hold_up_what_comes_after() -> None:
+    live = LiveTranscript(LoudVad())
+    live.push(marked([0, 21, 22, 0, 0]))
+    live.finish()
+    job = live.next_job()
+    assert job is not None
+    updates = live.give_up(job)
+    assert updates[-1].is_end
+    live.push(marked([0, 31, 0, 0]))
+    live.finish()
+    job = live.next_job()
+    assert job is not None
+    assert text_of(live.apply(job, hear(job)) + live.settle()) == " w31"
+
+
+def test_invented_words_are_neither_shown_nor_kept() -> None:
+    live = LiveTranscript(LoudVad())
+    live.push(sounds.noise(2.0, level=0.2))
+    live.finish()
+    job = live.next_job()
+    assert job is not None
+    made_up = Hypothesis((Word(" Thank", 0, 1), Word(" you.", 1, 2)), 0.9, -1.2)
+    updates = live.apply(job, made_up) + live.settle()
+    assert text_of(updates) == ""
+    assert updates[-1].is_end
+
+
+def test_a_final_word_is_forced_on_the_next_transcript() -> None:
+    agreement = Agreement()
+    first = [Word(" I", 0, 1, 1.0, (7,)), Word(" saw", 1, 2, 1.0, (8,))]
+    assert agreement.update(first) == []
+    assert joined(agreement.update([first[0], Word(" so", 1, 2)])) == " I"
+    assert joined(agreement.update([Word(" so,", 1, 2), Word(" far", 2, 3)])) == " so,"
+    assert joined(agreement.settle(agreement.tail)) == " far"
+    assert joined(agreement.committed) == " I so, far"
+
+
+@given(st.lists(st.booleans(), max_size=200))
+def test_edges_of_speech_alternate_and_do_not_go_back_in_time(speech: list[bool]) -> None:
+    activity = Activity(ActivitySettings(silence_s=0.2))
+    edges = [*activity.push([float(s) for s in speech]), *activity.finish()]
+    assert [e.kind for e in edges] == ["start", "stop"] * (len(edges) // 2)
+    times = [e.at_s for e in edges]
+    assert times == sorted(times)
+    assert all(e.at_s <= e.known_s for e in edges)
+
+
+def test_speech_ends_only_after_enough_silence() -> None:
+    activity = Activity()
+    edges = list(activity.push([1.0] * 10 + [0.0] * 10 + [1.0] * 10 + [0.0] * 30))
+    assert [e.kind for e in edges] == ["start", "stop"]
+    assert edges[1].at_s == pytest.approx(30 * WINDOW_S)
+    assert edges[1].known_s - edges[1].at_s == pytest.approx(0.512)
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=10), st.integers(100, 20_000))
+@settings(max_examples=40, deadline=None)
+def test_segments_cover_all_speech_once_and_fit_a_window(lengths: list[int], step: int) -> None:
+    """Lengths in tenths of a second, speech and silence in turn."""
+    parts = [np.full(n * 1_600, 0.5 if i % 2 else 0.0, np.float32) for i, n in enumerate(lengths)]
+    audio = np.concatenate(parts)
+    segmenter = Segmenter(LoudVad())
+    found = [s for i in range(0, audio.size, step) for s in segmenter.push(audio[i : i + step])]
+    found += segmenter.finish()
+    covered = np.zeros(audio.size + 2 * WINDOW, bool)
+    for segment in found:
+        start = round(segment.start_s * RATE)
+        assert segment.audio.size <= (MOST_S + 1) * RATE
+        assert not covered[start : start + segment.audio.size].any()
+        covered[start : start + segment.audio.size] = True
+    speech = audio > 0.1
+    assert covered[: audio.size][speech].all()
+
+
+def test_a_step_of_new_speech_is_waited_for() -> None:
+    live = LiveTranscript(LoudVad(), LiveSettings(step_s=0.5))
+    live.push(marked([0, 21, 22, 23]))
+    assert live.next_job() is not None
+    job = live.next_job()
+    assert job is not None
+    live.apply(job, hear(job))
+    live.push(marked([24])[: round(0.2 * RATE)])
+    assert live.next_job() is None
+    live.push(marked([24, 25]))
+    assert live.next_job() is not None

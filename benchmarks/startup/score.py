@@ -1,4 +1,4 @@
-"""A profile against the planted truth: how much is named, how much is right, which lies are seen."""
+"""A profile against the planted truth: what is named, what is right, which lies are seen."""
 
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ def lines(score: Score) -> list[str]:
     for stage in score.stages:
         wanted = ", ".join(f"{c} {s:.3f}" for c, s in stage.wanted.items() if s >= 0.0005)
         found = ", ".join(
-            f"{c} {s:.3f}" for c, s in sorted(stage.found.items(), key=lambda x: -x[1]) if s >= 0.0005
+            f"{c} {s:.3f}"
+            for c, s in sorted(stage.found.items(), key=lambda x: -x[1])
+            if s >= 0.0005
         )
         share = stage.correct_s / stage.seconds if stage.seconds else 1.0
         shown.append(f"  {stage.name:<22}{stage.seconds:8.3f} s {share:7.1%}  truth: {wanted}")

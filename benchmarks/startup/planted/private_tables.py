@@ -1,2 +1,3 @@
 from burning import burn
+
 burn(0.1)

@@ -1,3 +1,4 @@
 import shared_ops
 from burning import burn
+
 burn(0.1)

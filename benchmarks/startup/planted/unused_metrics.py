@@ -1,3 +1,4 @@
 from burning import burn
+
 burn(0.3)
 import private_tables

@@ -4,7 +4,8 @@ Everything is planted on purpose; `truth.py` writes what really happened to a si
 environment says where things are: PLANTED_TRUTH (the side file), PLANTED_COLD (a big file whose
 pages were dropped), PLANTED_MAPPED (another), PLANTED_LOCK (a file whose lock somebody holds for a
 while), PLANTED_SERVER (a port that answers late), PLANTED_BURN (a FIFO: what opens it keeps
-processor PLANTED_CPU busy). With PLANTED_ONLY=imports only the imports happen.
+processor PLANTED_CPU busy). With PLANTED_ONLY=imports only the imports happen; with PLANTED_END it
+ends once it is ready.
 """
 
 import ctypes
@@ -21,7 +22,7 @@ from truth import Truth
 
 TRUTH = Truth()
 
-from burning import burn  # noqa: E402
+from burning import burn
 
 CHILD = "import time\nend = time.thread_time() + 0.5\nwhile time.thread_time() < end: pass"
 libc = ctypes.CDLL(None)
@@ -34,15 +35,15 @@ def say(text):
 
 def imports():
     say("loading checkpoint shards")  # a lie: it imports, and a dead component at that
-    import dead_encoder  # noqa: F401
+    import dead_encoder
 
     TRUTH.row("dead component", "stolen")
     say("importing the live model")
-    import live_model  # noqa: F401
+    import live_model
 
     TRUTH.row("live import", "stolen")
     say("importing metrics")
-    import unused_metrics  # noqa: F401
+    import unused_metrics
 
     TRUTH.row("unused import", "stolen")
 
@@ -141,7 +142,8 @@ def main():
         network()
         crowded()
     say("ready")
-    time.sleep(3600)
+    if "PLANTED_END" not in os.environ:
+        time.sleep(3600)
 
 
 main()

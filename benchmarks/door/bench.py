@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from cancel import cancel_ms
 from processes import kill_tree, pin
 from scenarios import Sample, Scenario, all_scenarios, direct, run
 from targets import STARTERS, MissingError, Target
@@ -25,9 +26,9 @@ Samples = dict[tuple[str, str], list[Sample]]
 def separate() -> set[int] | None:
     """Gives the front doors a core of their own; returns it, None on a single-core machine.
 
-    On a shared core every answer that a door writes wakes the client, which then preempts the door:
-    with two busy cores that was 0.9 involuntary switches per request. Worth it on a quiet machine
-    only: a core that others use too is worse than none.
+    Client and backend keep the others, the same for every front door. On a shared core each answer
+    that a door writes wakes the client, which then preempts the door or not, as the scheduler has
+    it: the same program cost 34 or 57 µs per request. `--no-pin` measures that.
     """
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
@@ -169,18 +170,27 @@ def table(samples: Samples, targets: list[Target]) -> str:
     return "\n".join(lines)
 
 
+def cancels(arguments: argparse.Namespace) -> dict[str, float]:
+    """How long a client's leaving takes to reach the replica through the door, ms."""
+    found = {phase: cancel_ms(arguments.door, phase) for phase in ("prefill", "stream")}
+    for phase, taken in found.items():
+        print(f"cancel in {phase}: p50 {statistics.median(taken):.2f} ms, max {max(taken):.2f} ms")
+    return {"cancel_ms": round(max(t for taken in found.values() for t in taken), 3)}
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--door", default=".venv/bin/preroll-door")
     parser.add_argument("--load", default=".venv/bin/preroll-load")
     parser.add_argument("--sglang", default=".cache/sglang/bin/python")
     parser.add_argument("--targets", nargs="*", default=["haproxy", "door", "nginx", "sglang"])
-    names = ["request", "paced", "unpaced", "alone", "prompt_32k", "upload"]
+    names = ["request", "paced", "unpaced", "alone", "prompt_32k", "upload", "cancel"]
     parser.add_argument("--scenarios", nargs="*", default=names)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--out", type=Path, default=Path("build/bench/door.json"))
-    parser.add_argument("--pin", action="store_true", help="doors on a core of their own")
+    help_ = "front doors on a core of their own, client and backend on the others"
+    parser.add_argument("--pin", action=argparse.BooleanOptionalAction, default=True, help=help_)
     return parser.parse_args()
 
 
@@ -194,6 +204,7 @@ def main() -> None:
         try:
             start_targets(arguments, backend, folder, targets)
             samples = measure(arguments, targets, folder)
+            cancelled = cancels(arguments) if "cancel" in arguments.scenarios else {}
         finally:
             for target in targets:
                 if target.name != "direct":
@@ -201,7 +212,7 @@ def main() -> None:
             mock.kill()
             mock.wait()
     samples, notes = clean(samples, arguments.rounds)
-    found = results(samples)
+    found = results(samples) | cancelled
     print(table(samples, targets))
     for note in notes:
         print(note)

@@ -83,7 +83,7 @@ def all_scenarios(folder: Path, scale: float) -> list[Scenario]:
 
     long_prompt = "tok " * 32_000
     return [
-        Scenario("request", "request", chat(False, 8), 32, amount(12_000)),
+        Scenario("request", "request", chat(False, 8), 32, amount(48_000)),
         Scenario("paced", "chunk", chat(True, 100, gap_ms=20.0), 256, 256),
         Scenario("unpaced", "chunk", chat(True, 400), 64, amount(128)),
         Scenario("alone", "request", chat(False, 8), 1, amount(2_000)),

@@ -221,3 +221,16 @@ def test_error_answers_pass_as_they_are(bench: Bench) -> None:
     for status in [400, 401, 404, 422, 500, 501]:
         answered = door.get(f"/{status}")
         assert (answered.status, answered.body) == (status, b'{"error": "mine"}')
+
+
+def test_one_clients_errors_close_the_replica_to_nobody(bench: Bench) -> None:
+    def answer(request: Message, wire: Wire) -> None:
+        status = request.target[1:]
+        wire.send(plain("200 OK" if status == "good" else f"{status} X"))
+
+    door = bench.door({"chat": stage(replica(bench.origin(answer), id="r"))})
+    for status in [400, 401, 404, 413, 422, 429, 500, 503] * 10:
+        assert door.get(f"/{status}").status == status
+        assert door.get("/good").status == 200
+    state = door.state()
+    assert not state["replicas"]["r"]["ejected"] and state["in_flight"] == 0

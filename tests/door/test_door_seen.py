@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from door_bench import Bench, Door, replica, stage
-from door_origin import DONE, LAST, SSE_HEAD, plain, token
+from door_origin import DONE, LAST, SSE_HEAD, chunk, plain, token
 from door_wire import Message, Wire, wait_until
 
 
@@ -150,3 +150,73 @@ def test_the_expected_wait_is_near_the_real_one(bench: Bench) -> None:
     assert 0.5 < ratios[len(ratios) // 2] < 2.0, pairs
     snapshot = door.state()
     assert snapshot["expected_wait_error_ms"] is not None
+
+
+ANSWER = (
+    b'{"id":"c","choices":[{"message":{"content":"\\"usage\\": {\\"prompt_tokens\\": 99}"}}],'
+    b'"usage":{"prompt_tokens":12,"completion_tokens":7,"total_tokens":19,'
+    b'"prompt_tokens_details":{"cached_tokens":4}}}'
+)
+
+
+def series(door: Door, name: str) -> float:
+    """The value of one series, its labels in the order of the exposition."""
+    lines = door.admin("GET", "/metrics").body.decode().splitlines()
+    return float(next(line.rsplit(" ", 1)[1] for line in lines if line.startswith(name)))
+
+
+def test_tokens_of_whole_answers_are_counted_however_they_come(bench: Bench) -> None:
+    def answer(request: Message, wire: Wire) -> None:
+        kind = "Content-Type: application/json\r\n"
+        if request.target == "/whole":
+            wire.send(plain(body=ANSWER, fields=kind))
+            return
+        wire.send(f"HTTP/1.1 200 OK\r\n{kind}Transfer-Encoding: chunked\r\n\r\n")
+        for at in range(0, len(ANSWER), 9):
+            wire.send(chunk(ANSWER[at : at + 9]))
+        wire.send(LAST)
+
+    log = bench.root / "access.log"
+    flags = ["--access-log", str(log), "--access-sample", "1"]
+    door = bench.door({"chat": stage(replica(bench.origin(answer)))}, *flags)
+    for target in ["/whole", "/chunked"]:
+        assert door.get(target).body == ANSWER
+    wait_until(lambda: len(lines_of(log)) == 2, "two lines")
+    for line in lines_of(log):
+        counts = (line["prompt_tokens"], line["cached_tokens"], line["completion_tokens"])
+        assert counts == (12, 4, 7), line
+    assert series(door, "preroll_prompt_tokens_total") == 24
+    assert series(door, "preroll_cached_prompt_tokens_total") == 8
+    assert series(door, "preroll_completion_tokens_total") == 14
+
+
+def test_a_session_stays_on_its_replica_and_is_told_of(bench: Bench) -> None:
+    log = bench.root / "access.log"
+    flags = ["--access-log", str(log), "--access-sample", "1"]
+    replicas = [replica(bench.origin()) for _ in range(4)]
+    door = bench.door({"chat": stage(*replicas)}, *flags)
+    homes: dict[str, set[str | None]] = {}
+    for turn in range(8):
+        for name in ("anna", "ben", "cleo"):
+            fields = [("x-preroll-session", name), ("x-request-id", f"{name}-{turn}")]
+            answer = door.get("/x", fields=fields)
+            homes.setdefault(name, set()).add(answer.get("x-preroll-replica"))
+    assert [len(home) for home in homes.values()] == [1, 1, 1], homes
+    life = json.loads(door.admin("GET", "/why/anna-7").body)
+    assert life["session"] == "anna"
+    wait_until(lambda: len(lines_of(log)) == 24, "all lines")
+    assert {line["session"] for line in lines_of(log)} == set(homes)
+    assert series(door, 'preroll_session_moves_total{stage="chat",kind="new"}') == 3
+    assert series(door, 'preroll_session_moves_total{stage="chat",kind="kept"}') == 21
+    door.get("/x", fields=[("x-preroll-session", "no name\u00e9")])
+    assert series(door, 'preroll_session_moves_total{stage="chat",kind="new"}') == 3
+
+
+def test_a_refusal_tells_why_nothing_starts(bench: Bench) -> None:
+    cause = "torch.OutOfMemoryError: CUDA out of memory"
+    door = bench.door({"chat": stage(cause=cause)})
+    answer = door.get("/x")
+    assert answer.status == 503
+    assert cause in json.loads(answer.body)["error"]["message"]
+    door.put({"chat": stage(cause=None)})
+    assert cause not in door.get("/x").body.decode()

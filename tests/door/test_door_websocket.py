@@ -105,9 +105,19 @@ def test_sessions_take_no_slot_and_are_bounded(bench: Bench) -> None:
     assert door.get("/v1/other").status == 200, "the slot is free"
     state = door.state("voice")
     assert (state["sessions"], state["in_flight"]) == (3, 0)
+    assert (state["sessions_opened_total"], state["sessions_refused_total"]) == (3, 1)
     open_ones[0][0].close()
     door.wait_for_state("voice", sessions=2)
     assert open_socket(door)[1].status == 101
+    metrics = door.admin("GET", "/metrics").body.decode()
+    for line in [
+        'preroll_sessions{stage="voice",model_name="m"} 3',
+        'preroll_session_ends_total{stage="voice",kind="complete"} 1',
+        'preroll_session_duration_seconds_count{stage="voice",model_name="m"} 1',
+        'preroll_refusals_total{stage="voice",kind="overloaded"} 1',
+        'preroll_request_duration_seconds_count{stage="voice",model_name="m"} 1',
+    ]:
+        assert line in metrics.splitlines(), f"{line}\n{metrics}"
 
 
 def test_the_replica_learns_of_a_client_that_leaves(bench: Bench) -> None:

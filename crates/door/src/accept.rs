@@ -2,17 +2,20 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use crate::clock::refresh_ns;
 use crate::door::Door;
 use crate::io::gate::{Gate, GateLimits};
 use crate::io::head::Reject;
@@ -50,8 +53,8 @@ pub async fn accept(
         // pipeline would wait for itself.
         let is_full = origin == Origin::Public && door.num_connections() >= limit;
         let (seat, door, tls) = (door.seat(), door.clone(), tls.clone());
-        // A panic ends this task alone; what it held is given back as it unwinds.
-        tokio::task::spawn_local(async move {
+        let counting = door.clone();
+        let connection = async move {
             let _seat = seat;
             let Some(sock) = crate::tls::accept(tls, sock, &door).await else {
                 return;
@@ -60,7 +63,15 @@ pub async fn accept(
                 return turn_away(sock).await;
             }
             serve(door, Rc::new(Link::new(sock, origin, peer))).await;
-        });
+        };
+        tokio::task::spawn_local(alone(counting, connection));
+    }
+}
+
+/// A panic ends this connection alone: what it held is given back as it unwinds, and it is counted.
+async fn alone(door: Rc<Door>, connection: impl Future<Output = ()>) {
+    if AssertUnwindSafe(connection).catch_unwind().await.is_err() {
+        door.metrics.panics.inc();
     }
 }
 
@@ -141,6 +152,7 @@ fn poll(
     is_told: &mut bool,
     cx: &mut Context<'_>,
 ) -> Poll<End> {
+    refresh_ns();
     if !link.waker.borrow().will_wake(cx.waker()) {
         *link.waker.borrow_mut() = cx.waker().clone();
     }
@@ -210,3 +222,6 @@ async fn linger(sock: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     };
     let _ = tokio::time::timeout(LINGER, drain).await;
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,12 +8,13 @@ use http::request::Parts;
 use http::{Method, StatusCode, Uri};
 use serde_json::json;
 
-use crate::clock::now_ns;
+use crate::clock::recent_ns;
 use crate::door::Door;
 use crate::forward::RequestId;
 use crate::history::Life;
 use crate::log::Line;
 use crate::metrics::Phase;
+use crate::pace::Pace;
 use crate::pool::Backend;
 use crate::proxy::Stop;
 use crate::queue::{Fault, Move, Outcome, Permit, SessionPermit};
@@ -40,6 +41,8 @@ pub enum Ending {
     /// An explicit deadline cut it.
     Deadline,
     Failed(Fault),
+    /// The door itself was at fault.
+    Panicked,
 }
 
 impl Ending {
@@ -48,7 +51,9 @@ impl Ending {
             Ending::Complete => Outcome::Completed,
             Ending::Rejected => Outcome::Rejected,
             Ending::Errored => Outcome::Errored,
-            Ending::ClientGone | Ending::Deadline | Ending::Refused => Outcome::ClientGone,
+            Ending::ClientGone | Ending::Deadline | Ending::Refused | Ending::Panicked => {
+                Outcome::ClientGone
+            }
             Ending::Failed(fault) => Outcome::Failed(fault),
         }
     }
@@ -58,6 +63,7 @@ impl Ending {
         match self {
             Ending::Errored => "error_status",
             Ending::Failed(_) => "failed",
+            Ending::Panicked => "other",
             other => other.name(),
         }
     }
@@ -71,6 +77,7 @@ impl Ending {
             Ending::Refused => "refused",
             Ending::ClientGone => "client_gone",
             Ending::Deadline => "deadline",
+            Ending::Panicked => "panicked",
             Ending::Failed(Fault::Connect) => "unreachable",
             Ending::Failed(Fault::Broken) => "broken",
             Ending::Failed(Fault::Stalled) => "stalled",
@@ -85,8 +92,8 @@ pub struct Account {
     pub request_id: RequestId,
     pub life: Rc<Life>,
     arrived_ns: u64,
-    method: Method,
-    uri: Uri,
+    /// Kept where there is a log that may want to tell it.
+    target: Option<(Method, Uri)>,
     permit: Option<Permit>,
     replica: Option<Rc<str>>,
     waited_ns: u64,
@@ -97,6 +104,8 @@ pub struct Account {
     first_byte_ns: Option<u64>,
     bytes_out: u64,
     usage: Option<Usage>,
+    /// Of streams that are played as they come.
+    pace: Option<Box<Pace>>,
     /// It opened a session, which holds no slot.
     is_session: bool,
     ending: Option<Ending>,
@@ -116,15 +125,14 @@ impl Account {
         parts: &Parts,
         request_id: RequestId,
     ) -> Box<Account> {
-        let now = now_ns();
+        let now = recent_ns();
         Box::new(Account {
             door: door.clone(),
             handle: handle.clone(),
             life: door.history.begin(request_id.as_str(), &handle.name, now),
             request_id,
             arrived_ns: now,
-            method: parts.method.clone(),
-            uri: parts.uri.clone(),
+            target: (door.log.as_ref()).map(|_| (parts.method.clone(), parts.uri.clone())),
             permit: None,
             replica: None,
             waited_ns: 0,
@@ -135,14 +143,21 @@ impl Account {
             first_byte_ns: None,
             bytes_out: 0,
             usage: None,
+            pace: None,
             is_session: false,
             ending: None,
         })
     }
 
+    /// Each chunk of the answer plays for so long; a route's word goes before its stage's.
+    pub fn set_frame(&mut self, route_frame_us: Option<u64>) {
+        let frame_us = route_frame_us.or(self.handle.table.frame_us);
+        self.pace = frame_us.map(|us| Box::new(Pace::new(us.saturating_mul(1000))));
+    }
+
     /// It has to wait for a slot.
     pub fn queued(&self, expected_ns: u64) {
-        self.life.queued(expected_ns, now_ns());
+        self.life.queued(expected_ns, recent_ns());
     }
 
     /// A slot is held from now on.
@@ -150,7 +165,7 @@ impl Account {
         self.waited_ns = permit.waited_ns();
         self.attempts = permit.attempt();
         self.life
-            .admitted(&backend.name, permit.attempt(), now_ns());
+            .admitted(&backend.name, permit.attempt(), recent_ns());
         self.replica = Some(backend.name.clone());
         self.handle
             .metrics
@@ -181,7 +196,7 @@ impl Account {
 
     /// The replica's head came.
     pub fn answered(&mut self, status: StatusCode, content_type: Option<&[u8]>) {
-        let now = now_ns();
+        let now = recent_ns();
         self.status = status.as_u16();
         if let Some(permit) = &mut self.permit {
             permit.first_byte(now);
@@ -198,8 +213,13 @@ impl Account {
 
     /// Bytes of the answer passed; `is_last`: it is whole with them.
     pub fn passed(&mut self, data: &Bytes, now: u64, is_last: bool) {
+        #[cfg(test)]
+        assert_ne!(&data[..], b"panic", "a test asks for a panic here");
         let is_first = self.bytes_out == 0;
         self.bytes_out += data.len() as u64;
+        if let Some(pace) = &mut self.pace {
+            pace.frame(now);
+        }
         let scanner = match &mut self.watch {
             Watch::Nothing => return,
             Watch::Json(_) if is_first && is_last => {
@@ -255,7 +275,7 @@ impl Account {
         };
         self.ending = Some(ending);
         if let Some(permit) = self.permit.take() {
-            permit.finish(ending.outcome(), now_ns());
+            permit.finish(ending.outcome(), recent_ns());
         }
         match std::mem::replace(&mut self.watch, Watch::Nothing) {
             Watch::Nothing => {}
@@ -267,6 +287,14 @@ impl Account {
             Watch::Json(tail) if ending == Ending::Complete => self.usage = tail.usage(),
             Watch::Json(_) => {}
         }
+    }
+
+    /// The pace of an answer that was a stream of frames.
+    fn heard(&self) -> Option<&Pace> {
+        let is_success = (200..300).contains(&self.status);
+        self.pace
+            .as_deref()
+            .filter(|_| is_success && self.bytes_out > 0)
     }
 
     /// What the metrics learn, once.
@@ -287,6 +315,9 @@ impl Account {
         } else if ending != Ending::Refused {
             metrics.finished(ending.kind(), duration_ns, self.attempts);
         }
+        if let Some(pace) = self.heard() {
+            metrics.paced(&pace.report(), pace.gap_max_ns());
+        }
         if let Some(report) = &self.report {
             metrics.stalled(report.stalls);
         }
@@ -298,13 +329,22 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.end(Ending::ClientGone);
-        let now = now_ns();
+        self.end(match std::thread::panicking() {
+            true => Ending::Panicked,
+            false => Ending::ClientGone,
+        });
+        let now = recent_ns();
         let ending = self.ending.unwrap_or(Ending::ClientGone);
+        if let Some(pace) = self.heard() {
+            self.life.set_pace(pace.report());
+        }
         self.life.end(self.status, ending.name(), now);
         self.count(ending, now);
         let is_error = self.status >= 400 || ending != Ending::Complete;
         let Some(log) = self.door.log.as_ref().filter(|log| log.takes(is_error)) else {
+            return;
+        };
+        let Some((method, uri)) = &self.target else {
             return;
         };
         let ms = |ns: u64| ns as f64 / 1e6;
@@ -313,8 +353,8 @@ impl Drop for Account {
         let usage = self.usage.as_ref();
         log.write(&Line {
             request_id: self.request_id.as_str(),
-            method: self.method.as_str(),
-            path: self.uri.path(),
+            method: method.as_str(),
+            path: uri.path(),
             stage: self.handle.stage.name(),
             replica: self.replica.as_deref(),
             status: self.status,
@@ -333,6 +373,7 @@ impl Drop for Account {
             cached_tokens: usage.map(|u| u.cached_tokens),
             completion_tokens: usage.map(|u| u.completion_tokens),
             session: self.life.session(),
+            pace: self.heard().map(Pace::report),
         });
     }
 }

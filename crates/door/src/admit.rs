@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::clock::now_ns;
+use crate::clock::recent_ns;
 use crate::io::link::Link;
 use crate::queue::{Permit, Ticket};
 use crate::wait::Refusal;
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The slot, or the refusal.
 pub async fn wait(mut ticket: Ticket) -> Result<Permit, Refusal> {
-    poll_fn(|cx| ticket.poll(cx.waker(), now_ns())).await
+    poll_fn(|cx| ticket.poll(cx.waker(), recent_ns())).await
 }
 
 /// Runs `work` unless the client leaves. hyper watches a socket only once the request was read

@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::args::Args;
 use crate::auth::{AdminGuard, AdminListener};
-use crate::clock::now_ns;
+use crate::clock::{now_ns, refresh_ns};
 use crate::events::Events;
 use crate::history::History;
 use crate::io::link::{Link, Origin};
@@ -232,7 +232,7 @@ impl Door {
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            let now = now_ns();
+            let now = refresh_ns();
             self.links.borrow().values().for_each(|link| link.tick(now));
             self.pool.sweep(now);
         }

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName};
 
 use crate::auth;
 
-use crate::clock::now_ns;
+use crate::clock::recent_ns;
 use crate::forward::{DEADLINE_MS, PARENT};
 use crate::io::link::Origin;
 use crate::queue::Ask;
@@ -22,8 +22,52 @@ static TIMEOUTS_S: [HeaderName; 2] = [
 /// A time-out longer than a day is none.
 const LONGEST_S: f64 = 86_400.0;
 
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok().map(str::trim)
+/// The fields that are read, found in one walk over the head.
+#[derive(Default)]
+struct Said<'a> {
+    parent: Option<&'a str>,
+    priority: Option<&'a str>,
+    session: Option<&'a str>,
+    deadline_ms: Option<&'a str>,
+    timeout_s: Option<f64>,
+}
+
+impl<'a> Said<'a> {
+    fn of(headers: &'a HeaderMap) -> Said<'a> {
+        let mut said = Said::default();
+        for (name, value) in headers {
+            // One letter tells most fields apart from all of these.
+            if !name.as_str().starts_with("x-") {
+                continue;
+            }
+            let text = value.to_str().ok().map(str::trim);
+            let slot = if *name == PARENT {
+                &mut said.parent
+            } else if *name == PRIORITY {
+                &mut said.priority
+            } else if *name == SESSION {
+                &mut said.session
+            } else if *name == DEADLINE_MS {
+                &mut said.deadline_ms
+            } else {
+                if TIMEOUTS_S.contains(name) {
+                    said.bound(text);
+                }
+                continue;
+            };
+            *slot = slot.or(text);
+        }
+        said
+    }
+
+    fn bound(&mut self, text: Option<&str>) {
+        let given = text.and_then(|text| text.parse::<f64>().ok());
+        let given = given.filter(|s| (0.0..LONGEST_S).contains(s));
+        self.timeout_s = [self.timeout_s, given]
+            .into_iter()
+            .flatten()
+            .reduce(f64::min);
+    }
 }
 
 /// Keys of the hash of session names: a stranger cannot make two names meet.
@@ -49,29 +93,23 @@ pub fn ask(
     route_timeout_ms: Option<u64>,
     parent_priority: impl Fn(&str) -> Option<i32>,
 ) -> Ask {
-    let now = now_ns();
+    let now = recent_ns();
     let after_ms = |ms: u64| now.saturating_add(ms.saturating_mul(1_000_000));
-    let parent = match origin {
-        Origin::Internal => text(headers, &PARENT),
-        _ => None,
-    };
+    let said = Said::of(headers);
+    let parent = said.parent.filter(|_| origin == Origin::Internal);
     // Only a parent that holds a slot now is one; a session holds none.
     let parent = parent.and_then(parent_priority);
-    let given = text(headers, &PRIORITY).and_then(|value| value.parse().ok());
-    let deadline_ms = text(headers, &DEADLINE_MS).and_then(|value| value.parse::<u64>().ok());
-    let names = &TIMEOUTS_S;
-    let timeout_s = names
-        .iter()
-        .filter_map(|name| text(headers, name)?.parse::<f64>().ok());
-    let timeout_s = timeout_s
-        .filter(|s| (0.0..LONGEST_S).contains(s))
-        .reduce(f64::min);
+    let given = said.priority.and_then(|value| value.parse().ok());
+    let deadline_ms = said.deadline_ms.and_then(|value| value.parse::<u64>().ok());
+    let session = said
+        .session
+        .and_then(|name| auth::request_id(name.as_bytes()));
     Ask {
         priority: parent.or(given).unwrap_or(route_priority),
         holds_parent: parent.is_some(),
         tokens: 0,
-        session: session(headers).map(session_key),
-        first_byte_deadline_ns: timeout_s.map(|s| now + (s * 1e9) as u64),
+        session: session.map(session_key),
+        first_byte_deadline_ns: said.timeout_s.map(|s| now + (s * 1e9) as u64),
         deadline_ns: deadline_ms.or(route_timeout_ms).map(after_ms),
     }
 }
@@ -92,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_shortest_client_timeout_bounds_the_first_byte() {
-        let before = now_ns();
+        let before = recent_ns();
         let fields = [("x-stainless-timeout", "600"), ("x-request-timeout", "2.5")];
         let first_byte = ask_of(&fields, Origin::Public)
             .first_byte_deadline_ns
@@ -106,7 +144,7 @@ mod tests {
 
     #[test]
     fn an_explicit_deadline_goes_before_the_routes() {
-        let before = now_ns();
+        let before = recent_ns();
         let route = ask_of(&[], Origin::Public).deadline_ns.unwrap();
         let own = ask_of(&[("x-preroll-deadline-ms", "100")], Origin::Public)
             .deadline_ns

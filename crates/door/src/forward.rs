@@ -10,8 +10,9 @@ use http::uri::{PathAndQuery, Uri};
 use crate::auth;
 use crate::pool::Backend;
 
+const NUM_HOP_BY_HOP: usize = 8;
 /// Never forwarded, named in Connection or not (RFC 9110, section 7.6.1).
-const HOP_BY_HOP: [HeaderName; 8] = [
+static HOP_BY_HOP: [HeaderName; NUM_HOP_BY_HOP] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -31,15 +32,52 @@ pub const DEADLINE_MS: HeaderName = HeaderName::from_static("x-preroll-deadline-
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
+/// What of a head does not pass, found in one walk: most heads hold little of it, and looking each
+/// name up costs more than walking over the few that are there.
+#[derive(Debug, Default)]
+struct Stops {
+    /// In the order of [`HOP_BY_HOP`].
+    hop_by_hop: [bool; NUM_HOP_BY_HOP],
+    lookalikes: bool,
+}
+
+impl Stops {
+    fn of(headers: &HeaderMap) -> Stops {
+        let mut stops = Stops::default();
+        for name in headers.keys() {
+            match HOP_BY_HOP.iter().position(|stopped| stopped == name) {
+                Some(at) => stops.hop_by_hop[at] = true,
+                None => stops.lookalikes |= name.as_str().as_bytes().contains(&b'_'),
+            }
+        }
+        stops
+    }
+
+    fn has(&self, name: &HeaderName) -> bool {
+        let mut known = HOP_BY_HOP.iter().zip(self.hop_by_hop);
+        known.any(|(stopped, is_there)| is_there && stopped == name)
+    }
+
+    /// Takes out the fixed list and what Connection names.
+    fn strip(&self, headers: &mut HeaderMap) {
+        let named = match self.has(&CONNECTION) {
+            true => named_in_connection(headers),
+            false => Vec::new(),
+        };
+        for (name, is_there) in HOP_BY_HOP.iter().zip(self.hop_by_hop) {
+            if is_there {
+                headers.remove(name);
+            }
+        }
+        for name in named {
+            headers.remove(name);
+        }
+    }
+}
+
 /// Takes out what belongs to one connection: the fixed list and what Connection names.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named = named_in_connection(headers);
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
-    for name in named {
-        headers.remove(name);
-    }
+    Stops::of(headers).strip(headers);
 }
 
 fn named_in_connection(headers: &HeaderMap) -> Vec<HeaderName> {
@@ -68,15 +106,18 @@ pub fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
 /// Makes a client's head into the head for a replica. `is_chunked`: the body is sent as it comes,
 /// its length unknown.
 pub fn to_replica(headers: &mut HeaderMap, backend: &Backend, is_chunked: bool, upgrade: bool) {
-    let wants_trailers = has_token(headers, &TE, "trailers");
+    let stops = Stops::of(headers);
+    let wants_trailers = stops.has(&TE) && has_token(headers, &TE, "trailers");
     let protocol = if upgrade {
         headers.get(UPGRADE).cloned()
     } else {
         None
     };
-    strip_hop_by_hop(headers);
+    stops.strip(headers);
     headers.remove(EXPECT);
-    drop_lookalikes(headers);
+    if stops.lookalikes {
+        drop_lookalikes(headers);
+    }
     if wants_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -138,7 +179,8 @@ pub fn request_id(headers: &HeaderMap) -> RequestId {
         Some(value) if auth::request_id(value.as_bytes()).is_some() => RequestId(value.clone()),
         _ => {
             let mut text = [0; 32];
-            write_hex(&mut text, fastrand::u128(..));
+            write_hex(&mut text[..16], fastrand::u64(..));
+            write_hex(&mut text[16..], fastrand::u64(..));
             RequestId(header(&text))
         }
     }
@@ -162,10 +204,13 @@ fn header(text: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static("?"))
 }
 
-/// The lowest digits of `value`, as many as there is room for.
-fn write_hex(text: &mut [u8], value: u128) {
-    for (at, digit) in text.iter_mut().rev().enumerate() {
-        *digit = b"0123456789abcdef"[(value >> (4 * at)) as usize & 15];
+/// Sixteen digits of 64 bits.
+fn write_hex(text: &mut [u8], value: u64) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let bytes = value.to_be_bytes();
+    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
     }
 }
 
@@ -175,8 +220,9 @@ pub fn traceparent(headers: &HeaderMap) -> HeaderValue {
         Some(value) if is_traceparent(value.as_bytes()) => value.clone(),
         _ => {
             let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-            write_hex(&mut text[3..35], fastrand::u128(1..));
-            write_hex(&mut text[36..52], u128::from(fastrand::u64(1..)));
+            write_hex(&mut text[3..19], fastrand::u64(1..));
+            write_hex(&mut text[19..35], fastrand::u64(..));
+            write_hex(&mut text[36..52], fastrand::u64(1..));
             header(&text)
         }
     }

@@ -9,6 +9,8 @@ use std::rc::{Rc, Weak};
 
 use serde::Serialize;
 
+use crate::pace::PaceReport;
+
 /// Ids beyond this are cut: a bound on memory, not a rule (see `auth::request_id`).
 const MAX_ID_BYTES: usize = 128;
 /// So many neighbours are named; all are counted.
@@ -27,11 +29,14 @@ struct Times {
 /// One request's life; notes are taken as it goes.
 #[derive(Debug)]
 pub struct Life {
-    id: Box<str>,
+    id: Rc<str>,
+    /// Another life of the same id that began before and still goes on.
+    earlier: RefCell<Option<Rc<Life>>>,
     stage: Rc<str>,
     times: Cell<Times>,
     replica: RefCell<Option<Rc<str>>>,
     session: OnceCell<Box<str>>,
+    pace: OnceCell<Box<PaceReport>>,
     attempts: Cell<u32>,
     priority: Cell<i32>,
     expected_wait_ns: Cell<u64>,
@@ -59,6 +64,9 @@ pub struct LifeView {
     pub replica: Option<String>,
     /// The conversation that it says it belongs to.
     pub session: Option<String>,
+    /// How a paced stream was heard, once it is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace: Option<PaceReport>,
     pub attempts: u32,
     pub priority: i32,
     pub status: Option<u16>,
@@ -71,7 +79,8 @@ pub struct LifeView {
 #[derive(Debug, Default)]
 struct Book {
     capacity: usize,
-    live: HashMap<Box<str>, Vec<Rc<Life>>>,
+    /// The latest life of each id.
+    live: HashMap<Rc<str>, Rc<Life>>,
     ended: VecDeque<Rc<Life>>,
 }
 
@@ -92,6 +101,7 @@ impl History {
     pub fn begin(&self, id: &str, stage: &Rc<str>, now_ns: u64) -> Rc<Life> {
         let life = Rc::new(Life {
             id: cut(id).into(),
+            earlier: RefCell::default(),
             stage: stage.clone(),
             times: Cell::new(Times {
                 arrived: now_ns,
@@ -99,6 +109,7 @@ impl History {
             }),
             replica: RefCell::default(),
             session: OnceCell::new(),
+            pace: OnceCell::new(),
             attempts: Cell::new(0),
             priority: Cell::new(0),
             expected_wait_ns: Cell::new(0),
@@ -106,23 +117,17 @@ impl History {
             outcome: Cell::new("running"),
             home: Rc::downgrade(&self.0),
         });
-        self.0
-            .borrow_mut()
-            .live
-            .entry(life.id.clone())
-            .or_default()
-            .push(life.clone());
+        let mut book = self.0.borrow_mut();
+        let earlier = book.live.insert(life.id.clone(), life.clone());
+        if earlier.is_some() {
+            *life.earlier.borrow_mut() = earlier;
+        }
         life
     }
 
     /// The living request of an id, the latest of several.
     pub fn live(&self, id: &str) -> Option<Rc<Life>> {
-        self.0
-            .borrow()
-            .live
-            .get(cut(id))
-            .and_then(|lives| lives.last())
-            .cloned()
+        self.0.borrow().live.get(cut(id)).cloned()
     }
 
     /// The latest life of an id, if it is remembered.
@@ -136,7 +141,7 @@ impl History {
                 .find(|life| &*life.id == id)
                 .cloned()
         };
-        let living = book.live.get(id).and_then(|lives| lives.last()).cloned();
+        let living = book.live.get(id).cloned();
         Some(book.view(&*living.or_else(ended)?, now_ns))
     }
 
@@ -153,18 +158,13 @@ impl History {
 
     /// How many live.
     pub fn num_live(&self) -> usize {
-        self.0.borrow().live.values().map(Vec::len).sum()
+        self.0.borrow().living().count()
     }
 }
 
 impl Book {
     fn end(&mut self, life: &Rc<Life>) {
-        if let Some(lives) = self.live.get_mut(&life.id) {
-            lives.retain(|other| !Rc::ptr_eq(other, life));
-            if lives.is_empty() {
-                self.live.remove(&life.id);
-            }
-        }
+        self.bury(life);
         if self.ended.len() >= self.capacity {
             self.ended.pop_front();
         }
@@ -173,14 +173,47 @@ impl Book {
         }
     }
 
+    /// Takes a life off the living.
+    fn bury(&mut self, life: &Rc<Life>) {
+        let earlier = life.earlier.take();
+        let Some(latest) = self.live.get_mut(&life.id) else {
+            return;
+        };
+        if Rc::ptr_eq(latest, life) {
+            match earlier {
+                Some(earlier) => *latest = earlier,
+                None => drop(self.live.remove(&life.id)),
+            }
+            return;
+        }
+        let mut later = latest.clone();
+        loop {
+            let Some(next) = later.earlier.borrow().clone() else {
+                return;
+            };
+            if Rc::ptr_eq(&next, life) {
+                *later.earlier.borrow_mut() = earlier;
+                return;
+            }
+            later = next;
+        }
+    }
+
+    fn living(&self) -> impl Iterator<Item = Rc<Life>> + '_ {
+        let lives = |latest: &Rc<Life>| {
+            std::iter::successors(Some(latest.clone()), |life| life.earlier.borrow().clone())
+        };
+        self.live.values().flat_map(lives)
+    }
+
     fn view(&self, life: &Life, now_ns: u64) -> LifeView {
         let times = life.times.get();
         let at = |ns: u64| (ns > 0).then_some(ns);
         let ms = |to: u64| to.saturating_sub(times.arrived) as f64 / 1e6;
         let end = at(times.ended).unwrap_or(now_ns);
-        let everyone = self.ended.iter().chain(self.live.values().flatten());
+        let everyone = self.ended.iter().cloned().chain(self.living());
         let neighbours: Vec<_> = everyone
-            .filter(|other| !std::ptr::eq(&***other, life) && other.met(life, now_ns))
+            .filter(|other| !std::ptr::eq(&**other, life) && other.met(life, now_ns))
             .collect();
         LifeView {
             id: life.id.to_string(),
@@ -196,6 +229,7 @@ impl Book {
             total_ms: ms(end),
             replica: life.replica.borrow().as_deref().map(str::to_owned),
             session: life.session().map(str::to_owned),
+            pace: life.pace.get().map(|pace| **pace),
             attempts: life.attempts.get(),
             priority: life.priority.get(),
             status: Some(life.status.get()).filter(|&status| status > 0),
@@ -230,6 +264,10 @@ impl Life {
     }
 
     /// It belongs to a conversation; a second name changes nothing.
+    pub fn set_pace(&self, pace: PaceReport) {
+        self.pace.get_or_init(|| pace.into());
+    }
+
     pub fn set_session(&self, name: &str) {
         self.session.get_or_init(|| name.into());
     }

@@ -19,6 +19,7 @@ mod inherit;
 pub mod io;
 mod log;
 pub mod metrics;
+mod pace;
 mod pool;
 mod proxy;
 pub mod queue;

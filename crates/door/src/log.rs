@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use serde::Serialize;
 
 use crate::clock::wall_ns;
+use crate::pace::PaceReport;
 
 /// Lines that may wait for the disk: about a megabyte.
 const WAITING: usize = 4096;
@@ -40,6 +41,9 @@ pub struct Line<'a> {
     pub completion_tokens: Option<u64>,
     /// The conversation that it says it belongs to.
     pub session: Option<&'a str>,
+    /// Of streams with a frame interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace: Option<PaceReport>,
 }
 
 /// A line with its wall-clock time and what was lost before it.
@@ -167,6 +171,7 @@ mod tests {
             cached_tokens: None,
             completion_tokens: None,
             session: None,
+            pace: None,
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Metrics {
     pub connections: Gauge,
     /// Request bytes held in memory now.
     pub body_bytes: Gauge,
+    /// Connections that ended in a panic: faults of the door itself.
+    pub panics: Counter,
 }
 
 impl Default for Metrics {
@@ -52,6 +54,7 @@ impl Metrics {
             http_refusals: Family::default(),
             connections: Gauge::default(),
             body_bytes: Gauge::default(),
+            panics: Counter::default(),
             registry,
         };
         metrics.register()
@@ -67,6 +70,11 @@ impl Metrics {
             "preroll_door_body_bytes",
             "Request bodies held in memory, bytes",
             self.body_bytes.clone(),
+        );
+        self.registry.register(
+            "preroll_door_panics",
+            "Connections that ended in a fault of the door itself",
+            self.panics.clone(),
         );
         self.registry.register(
             "preroll_http_refusals",

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use http::HeaderValue;
 
-use crate::clock::now_ns;
+use crate::clock::recent_ns;
 use crate::io::upstream::{Upstream, connect};
 use crate::queue::Replica;
 use crate::tables::{Address, ReplicaTable};
@@ -62,7 +62,7 @@ impl Backend {
 
     /// An open idle connection, the one used last.
     pub fn reuse(&self) -> Option<Upstream> {
-        let now = now_ns();
+        let now = recent_ns();
         loop {
             let mut upstream = self.idle.borrow_mut().pop()?;
             let age = now.saturating_sub(upstream.idle_since_ns());
@@ -92,7 +92,7 @@ impl Backend {
         if self.replica.is_gone() || !upstream.is_ready() {
             return;
         }
-        upstream.rest(now_ns());
+        upstream.rest(recent_ns());
         self.idle.borrow_mut().push(upstream);
     }
 

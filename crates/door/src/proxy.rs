@@ -97,6 +97,7 @@ struct Destination<'a> {
     handle: Option<&'a Rc<StageHandle>>,
     strip: Option<&'a str>,
     timeout_ms: Option<u64>,
+    frame_us: Option<u64>,
     priority: i32,
 }
 
@@ -151,10 +152,13 @@ async fn run(
     if handle.table.kv_tokens.is_some() {
         ask.tokens = facts.tokens();
     }
-    let account = Account::new(door, handle, &parts, request_id);
+    let mut account = Account::new(door, handle, &parts, request_id);
+    account.set_frame(destination.frame_us);
     account.life.set_priority(ask.priority);
-    if let Some(name) = facts::session(&parts.headers) {
-        account.life.set_session(name);
+    if ask.session.is_some() {
+        let name = facts::session(&parts.headers);
+        name.into_iter()
+            .for_each(|name| account.life.set_session(name));
     }
     let uri = forward::target(&parts.uri, destination.strip);
     parts.uri = uri.ok_or_else(|| bad_request("the request target is not valid"))?;
@@ -197,12 +201,14 @@ fn destination<'a>(routing: &'a Routing, path: &str) -> Destination<'a> {
             handle: Some(handle),
             strip: prefix_of(route),
             timeout_ms: route.timeout_ms,
+            frame_us: route.frame_us,
             priority: route.priority,
         },
         None => Destination {
             handle: None,
             strip: None,
             timeout_ms: None,
+            frame_us: None,
             priority: 0,
         },
     }
@@ -230,6 +236,7 @@ fn called<'a>(
         handle: Some(handle),
         strip: None,
         timeout_ms: None,
+        frame_us: None,
         priority: 0,
     }))
 }

@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use crate::account::{Account, Ending};
-use crate::clock::now_ns;
+use crate::clock::recent_ns;
 use crate::io::link::{Link, Waiting};
 use crate::io::upstream::Upstream;
 use crate::pool::Backend;
@@ -143,7 +143,7 @@ impl Relay {
     }
 
     fn pass(&mut self, frame: &Frame<Bytes>) {
-        let now = now_ns();
+        let now = recent_ns();
         let is_last = self.body.is_end_stream();
         if let Some(data) = frame.data_ref() {
             self.account.passed(data, now, is_last);
@@ -173,7 +173,7 @@ impl Relay {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.upstream = None;
         self.link
-            .wait_for(Waiting::Upstream, now_ns() + LAST_WORDS_NS);
+            .wait_for(Waiting::Upstream, recent_ns() + LAST_WORDS_NS);
         let last_words = self.account.last_words(message);
         self.account.end(ending);
         // With a length announced, nothing can be added to what was promised.

@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use serde_json::{Value, json};
 
-use crate::clock::now_ns;
+use crate::clock::recent_ns;
 use crate::io::gate::IDLE_NS;
 use crate::io::link::{Link, Waiting};
 use crate::relay::Relay;
@@ -43,7 +43,7 @@ impl Drop for OutBody {
         self.link.response_done.set(true);
         if self.link.waiting() == Waiting::Nothing {
             // The end of the answer may wait for a client that does not read: not for ever.
-            self.link.wait_for(Waiting::Idle, now_ns() + IDLE_NS);
+            self.link.wait_for(Waiting::Idle, recent_ns() + IDLE_NS);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::account::{Account, Ending};
 use crate::admit::{self, unless_gone};
 use crate::body_model::json_string;
 use crate::buffer::Held;
-use crate::clock::now_ns;
+use crate::clock::recent_ns;
 use crate::forward::{self, RequestId};
 use crate::io::body::{ClientBody, SendBody};
 use crate::io::link::{Link, Waiting};
@@ -92,15 +92,15 @@ impl Outgoing {
     /// was taken, which only a Unix socket tells for sure.
     fn request(&mut self, backend: &Backend, link: &Rc<Link>) -> Request<SendBody> {
         let mut request = Request::new(SendBody::Empty);
-        *request.method_mut() = self.parts.method.clone();
-        *request.uri_mut() = self.parts.uri.clone();
         self.is_spent = matches!(self.payload, Payload::Stream(_)) || !backend.is_unix();
-        let headers = &mut self.parts.headers;
-        let mut headers = if self.is_spent {
-            std::mem::take(headers)
+        *request.method_mut() = self.parts.method.clone();
+        let (uri, headers) = (&mut self.parts.uri, &mut self.parts.headers);
+        let (uri, mut headers) = if self.is_spent {
+            (std::mem::take(uri), std::mem::take(headers))
         } else {
-            headers.clone()
+            (uri.clone(), headers.clone())
         };
+        *request.uri_mut() = uri;
         let is_chunked = headers.contains_key(TRANSFER_ENCODING);
         let (body, is_chunked) = match std::mem::replace(&mut self.payload, Payload::None) {
             Payload::None => (SendBody::Empty, false),
@@ -171,7 +171,7 @@ async fn obtain(
         end_ns: ask.deadline_ns.unwrap_or(u64::MAX),
     };
     let first_byte_ns = ask.first_byte_deadline_ns.unwrap_or(u64::MAX);
-    let mut ticket = handle.stage.submit(ask, now_ns())?;
+    let mut ticket = handle.stage.submit(ask, recent_ns())?;
     loop {
         let is_queued = !ticket.is_granted();
         if is_queued {
@@ -181,7 +181,7 @@ async fn obtain(
         let told = Told::of(&permit, is_queued);
         let backend = account.door.pool.backend(permit.replica());
         account.admitted(permit, &backend);
-        bounds.arm_first(link, now_ns(), first_byte_ns);
+        bounds.arm_first(link, recent_ns(), first_byte_ns);
         match attempt(link, &backend, &bounds, outgoing).await {
             Attempt::Answered(answered) => {
                 return Ok(Obtained {
@@ -260,7 +260,7 @@ async fn exchange(
     backend: &Backend,
     outgoing: &mut Outgoing,
 ) -> Attempt {
-    outgoing.tell_deadline(bounds, now_ns());
+    outgoing.tell_deadline(bounds, recent_ns());
     let request = outgoing.request(backend, link);
     let give_up = || {
         if link.is_body_over.get() {
@@ -273,7 +273,7 @@ async fn exchange(
             None => {
                 if link.waiting() == Waiting::Nothing {
                     // The client's upload moved on: from here the replica is waited for again.
-                    bounds.arm(link, now_ns());
+                    bounds.arm(link, recent_ns());
                 }
                 None
             }
@@ -292,7 +292,7 @@ async fn exchange(
 
 fn again(account: &mut Account, fault: Fault) -> Result<Ticket, Stop> {
     match account.take_permit() {
-        Some(permit) => Ok(permit.retry(fault, now_ns())?),
+        Some(permit) => Ok(permit.retry(fault, recent_ns())?),
         None => Err(failed(account, fault, "it could not be sent again")),
     }
 }
@@ -318,7 +318,7 @@ fn late(account: &mut Account, waiting: Waiting) -> Stop {
                 account
                     .handle
                     .stage
-                    .refuse(RefusalKind::Deadline, detail, now_ns()),
+                    .refuse(RefusalKind::Deadline, detail, recent_ns()),
             )
         }
     }
@@ -345,7 +345,7 @@ fn answer(link: &Rc<Link>, mut account: Box<Account>, obtained: Obtained) -> Res
         let refusal = account
             .handle
             .stage
-            .refuse(RefusalKind::Overload, detail, now_ns());
+            .refuse(RefusalKind::Overload, detail, recent_ns());
         headers.insert(RETRY_AFTER, HeaderValue::from(refusal.retry_after_s()));
         headers.insert(
             reply::RETRY_AFTER_MS,
@@ -366,7 +366,7 @@ fn answer(link: &Rc<Link>, mut account: Box<Account>, obtained: Obtained) -> Res
     }
     let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     account.answered(parts.status, content_type);
-    bounds.arm(link, now_ns());
+    bounds.arm(link, recent_ns());
     let relay = Relay::new(upstream, body, backend, account, link.clone(), bounds);
     let mut response = Response::new(OutBody::relay(link, relay));
     *response.status_mut() = parts.status;

@@ -73,6 +73,9 @@ pub struct StageTable {
     pub stream_idle_timeout_ms: u64,
     #[serde(default)]
     pub slo: Option<SloTable>,
+    /// How long one chunk of a stream plays; None: its streams have no pace.
+    #[serde(default)]
+    pub frame_us: Option<u64>,
     /// KV budget per replica, in tokens; None: slots alone decide.
     #[serde(default)]
     pub kv_tokens: Option<u64>,
@@ -99,6 +102,9 @@ pub struct SloTable {
     pub ttft_ms: Option<u64>,
     #[serde(default)]
     pub itl_ms: Option<u64>,
+    /// No two frames of a paced stream further apart.
+    #[serde(default)]
+    pub pace_us: Option<u64>,
 }
 
 /// One replica.
@@ -194,6 +200,9 @@ pub struct RouteTable {
     pub timeout_ms: Option<u64>,
     #[serde(default)]
     pub strip_prefix: bool,
+    /// Goes before the stage's own.
+    #[serde(default)]
+    pub frame_us: Option<u64>,
     #[serde(default)]
     pub priority: i32,
 }

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::account::{Account, Ending};
-use crate::clock::now_ns;
+use crate::clock::{now_ns, refresh_ns};
 use crate::door::Door;
 use crate::io::frames::{CLOSE_1012, CLOSE_1012_MASKED, FrameWalk};
 use crate::io::link::{Link, Origin, Waiting};
@@ -61,6 +61,7 @@ impl Tunnel {
             () = silent => Err(io::ErrorKind::TimedOut.into()),
         };
         let _ = ended;
+        refresh_ns();
         self.account.end(Ending::Complete);
     }
 }

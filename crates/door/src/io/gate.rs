@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::chunked::ChunkWalk;
 use super::head::{self, Framing, Reject};
 use super::link::{Link, Waiting};
-use crate::clock::now_ns;
+use crate::clock::recent_ns;
 
 /// One read of the socket while a head is awaited; heads are mostly smaller.
 const READ_BYTES: usize = 16 << 10;
@@ -64,7 +64,7 @@ pub struct Gate {
 
 impl Gate {
     pub fn new(link: Rc<Link>, limits: GateLimits) -> Gate {
-        link.wait_for(Waiting::Head, now_ns() + limits.head_timeout_ns);
+        link.wait_for(Waiting::Head, recent_ns() + limits.head_timeout_ns);
         Gate {
             link,
             limits,
@@ -155,7 +155,7 @@ impl Gate {
     fn next_request(&mut self) {
         self.phase = Phase::Head;
         self.link.is_answering.set(false);
-        let now = now_ns();
+        let now = recent_ns();
         if self.held.is_empty() {
             // An empty buffer gives its memory back: thousands of clients wait here.
             self.held = BytesMut::new();
@@ -178,7 +178,7 @@ impl Gate {
             .bytes_in
             .set(self.link.bytes_in.get() + got as u64);
         if got > 0 && self.link.waiting() == Waiting::Idle {
-            let deadline = now_ns() + self.limits.head_timeout_ns;
+            let deadline = recent_ns() + self.limits.head_timeout_ns;
             self.link.wait_for(Waiting::Head, deadline);
         }
         Poll::Ready(Ok(got > 0))
@@ -270,7 +270,7 @@ impl Gate {
     fn await_body(&self) {
         if matches!(self.link.waiting(), Waiting::Nothing | Waiting::Upstream) {
             self.link
-                .wait_for(Waiting::Body, now_ns() + self.limits.body_timeout_ns);
+                .wait_for(Waiting::Body, recent_ns() + self.limits.body_timeout_ns);
         }
     }
 

@@ -43,6 +43,8 @@ const GAP_S: [f64; 14] = [
 ];
 /// From a dropped call to a day of listening.
 const SESSION_S: [f64; 8] = [1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14_400.0, 86_400.0];
+/// Real-time factors: below 1 a stream is made faster than it is played.
+const FACTORS: [f64; 12] = [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0];
 const ATTEMPTS: [f64; 3] = [1.0, 2.0, 3.0];
 
 pub(super) type HistogramFamily = Family<StageLabels, Histogram, fn() -> Histogram>;
@@ -59,6 +61,10 @@ fn gap() -> Histogram {
 
 fn session() -> Histogram {
     Histogram::new(SESSION_S)
+}
+
+fn factors() -> Histogram {
+    Histogram::new(FACTORS)
 }
 
 fn attempts() -> Histogram {
@@ -85,9 +91,14 @@ pub(super) struct Families {
     pub wait_error: HistogramFamily,
     pub ttft: HistogramFamily,
     pub gap: HistogramFamily,
+    pub realtime_factor: HistogramFamily,
+    pub worst_gap: HistogramFamily,
     pub e2e: HistogramFamily,
     pub attempts: HistogramFamily,
     pub stalls: Family<StageLabels, Counter>,
+    pub underruns: Family<StageLabels, Counter>,
+    pub paced: Family<StageLabels, Counter>,
+    pub off_pace: Family<StageLabels, Counter>,
     pub prompt_tokens: Family<StageLabels, Counter>,
     pub completion_tokens: Family<StageLabels, Counter>,
     pub refusals: Family<StageKindLabels, Counter>,
@@ -115,9 +126,14 @@ impl Families {
             wait_error: histograms(latency),
             ttft: histograms(latency),
             gap: histograms(gap),
+            realtime_factor: histograms(factors),
+            worst_gap: histograms(gap),
             e2e: histograms(latency),
             attempts: histograms(attempts),
             stalls: Family::default(),
+            underruns: Family::default(),
+            paced: Family::default(),
+            off_pace: Family::default(),
             prompt_tokens: Family::default(),
             completion_tokens: Family::default(),
             refusals: Family::default(),
@@ -212,6 +228,11 @@ impl Families {
                 &self.gap,
             ),
             (
+                "preroll_stream_worst_gap",
+                "Longest time between two frames of a paced stream",
+                &self.worst_gap,
+            ),
+            (
                 "preroll_request_duration",
                 "From arrival to the end",
                 &self.e2e,
@@ -225,6 +246,12 @@ impl Families {
         for (name, help, family) in times {
             registry.register_with_unit(name, help, Unit::Seconds, family.clone());
         }
+        let help = "Time to send a paced stream over its playing time";
+        registry.register(
+            "preroll_stream_realtime_factor",
+            help,
+            self.realtime_factor.clone(),
+        );
         let help = "Attempts per user request";
         registry.register("preroll_request_attempts", help, self.attempts.clone());
     }
@@ -265,6 +292,17 @@ impl Families {
                 "preroll_stalls",
                 "Gaps longer than the stall threshold",
                 &self.stalls,
+            ),
+            (
+                "preroll_stream_underruns",
+                "Frames of paced streams that came after their turn",
+                &self.underruns,
+            ),
+            ("preroll_paced_streams", "Ended paced streams", &self.paced),
+            (
+                "preroll_paced_streams_off_pace",
+                "Those with a gap longer than slo.pace",
+                &self.off_pace,
             ),
             (
                 "preroll_prompt_tokens",
@@ -337,6 +375,8 @@ impl Families {
             &self.wait_error,
             &self.ttft,
             &self.gap,
+            &self.realtime_factor,
+            &self.worst_gap,
             &self.e2e,
             &self.attempts,
             &self.session_duration,

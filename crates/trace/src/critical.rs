@@ -11,6 +11,9 @@ use crate::cause::{Call, Cause, of_sleep};
 use crate::event::{FileId, Tid};
 use crate::timeline::{Doing, Span, Thread, Timeline};
 
+/// A thread that works longer than this after a poll timed out has done something about it.
+const BETWEEN_POLLS_NS: u64 = 50_000_000;
+
 /// Waiting chains longer than this are cut: two threads that wake each other could go on for ever.
 const MAX_DEPTH: usize = 32;
 
@@ -153,10 +156,10 @@ impl<'a> Walker<'a> {
         span: &Span,
         (call, disk, by): (Option<Call>, bool, Tid),
     ) {
-        let by = if by == 0 && call == Some(Call::Wait) {
-            self.living_child(tid, from, to).unwrap_or(0)
-        } else {
-            by
+        let by = match call {
+            Some(Call::Wait) if by == 0 => self.living_child(tid, from, to).unwrap_or(0),
+            Some(Call::Poll) if by == 0 => self.served_later(tid, span),
+            _ => by,
         };
         let follow = by != 0
             && !disk
@@ -180,6 +183,35 @@ impl<'a> Walker<'a> {
                 }
             }
         }
+    }
+
+    /// Who ended the wait of which `span` is a piece: a poll that timed out and was begun again is
+    /// one wait with the polls after it. 0 when no thread of the tree ever ended it.
+    fn served_later(&self, tid: Tid, span: &Span) -> Tid {
+        let spans = &self.timeline.threads[&tid].spans;
+        let next = spans.partition_point(|s| s.start_ns <= span.start_ns);
+        let mut worked_ns = 0;
+        for later in &spans[next..] {
+            match later.doing {
+                Doing::Asleep {
+                    call: Some(Call::Poll),
+                    by,
+                    ..
+                } => {
+                    if by != 0 {
+                        return by;
+                    }
+                }
+                Doing::Asleep { .. } => return 0,
+                Doing::Running { .. } | Doing::Runnable => {
+                    worked_ns += later.end_ns - later.start_ns;
+                }
+            }
+            if worked_ns > BETWEEN_POLLS_NS {
+                return 0;
+            }
+        }
+        0
     }
 
     fn process(&self, tid: Tid) -> Tid {

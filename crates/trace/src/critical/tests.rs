@@ -114,6 +114,30 @@ fn a_lock_is_a_lock_while_its_holder_sleeps_and_cpu_while_it_works() {
 }
 
 #[test]
+fn a_wait_in_several_polls_is_explained_by_who_ended_the_last() {
+    let polls = |by| {
+        [
+            (0, 40, asleep(Call::Poll, 0)),
+            (40, 41, RUNNING),
+            (41, 80, asleep(Call::Poll, by)),
+            (80, 90, RUNNING),
+        ]
+    };
+    let served = polls(2);
+    let t = timeline(&[(1, None, &served), (2, None, &[(0, 80, RUNNING)])]);
+    let expected = vec![
+        (0, 40, 2, Cause::Cpu),
+        (40, 41, 1, Cause::Cpu),
+        (41, 80, 2, Cause::Cpu),
+        (80, 90, 1, Cause::Cpu),
+    ];
+    assert_eq!(bill(&t, 1, 0, 90), expected);
+    let never = polls(0);
+    let t = timeline(&[(1, None, &never), (2, None, &[(0, 80, RUNNING)])]);
+    assert_eq!(bill(&t, 1, 0, 40), vec![(0, 40, 1, Cause::Network)]);
+}
+
+#[test]
 fn two_threads_that_wake_each_other_end_in_a_named_cause() {
     let t = timeline(&[
         (1, None, &[(0, 100, asleep(Call::Futex, 2))]),

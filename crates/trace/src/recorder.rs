@@ -92,7 +92,7 @@ struct Partition<'a> {
 
 enum Source {
     Kernel(Box<Instance>),
-    Samples(Option<Sampler>),
+    Samples(Option<Box<Sampler>>),
 }
 
 fn now_ns() -> u64 {
@@ -170,7 +170,7 @@ impl Recorder {
         self.root = Some(pid);
         self.tree.owner = owner;
         if let Source::Samples(sampler) = &mut self.source {
-            let mut started = Sampler::new(pid, owner, spawned_ns);
+            let mut started = Box::new(Sampler::new(pid, owner, spawned_ns));
             started.sample(now_ns());
             *sampler = Some(started);
         }
@@ -224,7 +224,7 @@ impl Recorder {
                 ("tracefs", Timeline::build(&events, to_ns), announcer)
             }
             Source::Samples(sampler) => {
-                let timeline = sampler.map(Sampler::finish).unwrap_or_default();
+                let timeline = sampler.map(|s| s.finish()).unwrap_or_default();
                 let announcer = last_to_run(&timeline, to_ns).unwrap_or(root);
                 ("proc", timeline, announcer)
             }

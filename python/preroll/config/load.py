@@ -55,8 +55,11 @@ def parse_app(text: str, path: Path | None = None) -> App:
 def app_of_data(data: dict[str, Any], path: Path | None, name: str, text: str) -> App:
     """Checks parsed data; `name` and `text` say in errors where it came from."""
     from preroll.config.rules import keep_unbuilt_keys_out, problems_in
+    from preroll.config.voice import expand
 
     problems, data = keep_unbuilt_keys_out(data)
+    found, data = expand(data)
+    problems += found
     try:
         app = build(data, path)
     except ValidationError as error:
@@ -96,7 +99,7 @@ def what_is_sound(data: dict[str, Any], path: Path | None, problems: list[Proble
             name: table for name, table in tables.items() if validates({"stage": {name: table}})
         }
     }
-    for key in ("serve", "route"):
+    for key in ("serve", "route", "voice"):
         if key in data and validates({key: data[key]}):
             sound[key] = data[key]
     return build(sound, path)

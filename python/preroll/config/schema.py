@@ -220,6 +220,26 @@ class Serve(Table):
     limits: Limits = Field(default_factory=lambda: Limits.model_validate({}))
 
 
+class VoiceTable(Table):
+    """Speech endpoints over three stages of the app; `config.voice` makes the stage of it."""
+
+    stt: Text = "stt"
+    llm: Text = "llm"
+    tts: Text = "tts"
+    model: Text | None = None
+    instructions: Text | None = None
+    max_input_chars: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
+    max_audio_s: Duration = Field(4 * 3600.0, alias="max_audio")
+    max_answer_tokens: Annotated[int, Field(ge=1, le=100_000)] = 160
+    lead_s: Duration = Field(1.0, alias="lead")
+    page: bool = True
+    extra: Annotated[dict[Text, Any], AfterValidator(values.json_table)] = Field(
+        default_factory=dict
+    )
+    max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] = 64
+    max_sessions: Annotated[int, Field(ge=0, le=1_000_000)] = 256
+
+
 class App(Table):
     """A whole app file. Relative paths in it are relative to `directory`."""
 
@@ -228,6 +248,7 @@ class App(Table):
         default_factory=dict, alias="stage"
     )
     routes: Annotated[tuple[Route, ...], BeforeValidator(values.tuples)] = Field((), alias="route")
+    voice: VoiceTable | None = None
     path: Path | None = Field(None, alias="(path)")
 
     @property

@@ -158,6 +158,7 @@ def test_with_more_open_than_fit_in_a_step_all_have_their_turn() -> None:
             return [chunk async for chunk in stage.step(i)]
 
         assert await asyncio.gather(*map(one, range(5))) == [list(range(1, 21))] * 5
+        assert max(map(len, stage.steps)) == 2
         turns = [sum(i in step for step in stage.steps[:25]) for i in range(5)]
         assert max(turns) - min(turns) <= 3, turns
 

@@ -26,8 +26,6 @@ OWN = "/_preroll/"
 HEALTH = OWN + "health"
 METRICS = OWN + "metrics"
 
-MAX_THREADS = 32
-
 
 class App:
     """Routes requests to a stage's methods. `on_fatal` is called once, with a StageFatal."""
@@ -42,8 +40,8 @@ class App:
         self.phase = "load"
         """"ready" once requests are taken; until then what the start is at."""
         self.admission = Admission(settings.max_concurrency)
-        num_threads = stage.threads or min(settings.max_concurrency, MAX_THREADS)
-        self.threads = Threads(num_threads, "stage")
+        # Fewer than requests would be a queue that the door knows nothing of.
+        self.threads = Threads(stage.threads or settings.max_concurrency, "stage")
         self.slow = SlowListeners(settings.idle_timeout_s)
         self._on_fatal = on_fatal
         self._is_failed = False

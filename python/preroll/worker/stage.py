@@ -49,7 +49,7 @@ class Stage:
     preroll_metrics: Metrics
 
     threads: ClassVar[int | None] = None
-    """Threads for synchronous methods; None: as many as requests in flight, 32 at most."""
+    """Threads for synchronous methods; None: as many as requests in flight."""
     max_body_bytes: ClassVar[int] = 64 << 20
     content_type: ClassVar[str | None] = None
     """The type of answers that say none, such as bytes."""

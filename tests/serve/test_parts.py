@@ -58,6 +58,7 @@ def status(**facts: Any) -> ProcessStatus:
         ({"exit": Exit(signal=9), "oom_kills": 1}, "killed by SIGKILL (out of memory"),
         ({"exit": Exit(signal=40)}, "killed by signal 40"),
         ({"error": "exec failed: no such file"}, "exec failed: no such file"),
+        ({"exit": Exit(code=0), "error": "left 2 behind"}, "0; left 2 behind (an engine must stay"),
         ({"exit": Exit(code=0), "spawned_ns": 0 + 10**9, "exited_ns": 25 * 10**8}, "after 1.5 s"),
     ],
 )

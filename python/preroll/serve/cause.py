@@ -29,6 +29,10 @@ def how_it_ended(status: ProcessStatus) -> str:
         how = "ended"
     if status.spawned_ns and status.exited_ns:
         how += f" after {(status.exited_ns - status.spawned_ns) / 1e9:.1f} s"
+    if status.error and ended is not None:
+        how += f"; {status.error}"
+        if ended.code == 0:
+            how += " (an engine must stay in the foreground)"
     return how
 
 

@@ -72,7 +72,7 @@ def some_slices(count: int, seed: int = 1) -> list[Slice]:
     for _ in range(count):
         end = now + dice.randrange(1, 2_000_000)
         cause = dice.choice(list(Cause))
-        module = dice.choice([None, "torch", "torch.nn"])
+        module = dice.choice([None, *(f"m{dice.randrange(2000)}" for _ in "ab"), "torch.nn"])
         found.append(Slice(now, end, cause, 7, dice.choice([7, 8]), 0, None, 5, module))
         now = end
     return found
@@ -92,7 +92,7 @@ def test_what_was_written_reads_back_the_same(profile: Profile, tmp_path: Path) 
 def test_a_million_slices_become_few_with_the_same_sums() -> None:
     slices = some_slices(20_000)
     small = profile_file.coarse(slices, 500)
-    assert len(small) <= 500
+    assert len(small) <= 3 * 500
     assert by_cause(small) == by_cause(slices)
     assert sum(one.cold_bytes for one in small) == sum(one.cold_bytes for one in slices)
     assert small[0].start_ns == slices[0].start_ns
@@ -207,7 +207,7 @@ def test_the_speedscope_file_opens_and_closes_frames_like_brackets(profile: Prof
             assert stack.pop() == event["frame"]
     assert stack == []
     assert now == lane["endValue"] == profile.total_s
-    assert {"import torch", "on CPU"} <= {one["name"] for one in made["shared"]["frames"]}
+    assert {"import torch.nn", "on CPU"} <= {one["name"] for one in made["shared"]["frames"]}
 
 
 def test_a_diff_names_what_grew_and_says_that_one_run_is_no_verdict(profile: Profile) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from preroll.instruments.startup.base import ImportCost
 from preroll.instruments.startup.hook import Load, PythonProcess
-from preroll.instruments.startup.load_graph import LoadGraph, Removal, package_of
+from preroll.instruments.startup.load_graph import RUNNERS, LoadGraph, Removal, package_of
 
 # Packages beyond these cost next to nothing, and each costs a walk of the graph to judge.
 MAX_PACKAGES = 80
@@ -46,10 +46,9 @@ def _cost(
             moves[to or PROGRAM] += ns / 1e9
     outermost = [load for process, loads, _ in parts for load in _outermost(process, loads)]
     first = min((load for _, loads, _ in parts for load in loads), key=lambda one: one.start_ns)
-    importer = package_of(first.importer)
     return ImportCost(
         package=package,
-        importer=PROGRAM if importer in ("", "__main__", "runpy") else importer,
+        importer=PROGRAM if first.importer in RUNNERS else package_of(first.importer),
         num_modules=sum(len(loads) for _, loads, _ in parts),
         inclusive_s=sum(removal.inclusive_ns for _, _, removal in parts) / 1e9,
         exclusive_s=sum(removal.exclusive_ns for _, _, removal in parts) / 1e9,

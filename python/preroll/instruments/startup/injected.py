@@ -79,10 +79,10 @@ def origin_of(name: str) -> str:
 
 def asker() -> str:
     """The module whose code asks while its thread loads nothing."""
-    frame = sys._getframe(2)
-    while "importlib" in frame.f_code.co_filename and frame.f_back is not None:
-        frame = frame.f_back
-    return str(frame.f_globals.get("__name__", ""))
+    frame = sys._getframe(1)
+    while frame is not None and "importlib" in frame.f_code.co_filename:
+        frame = frame.f_back  # type: ignore[assignment]
+    return str(frame.f_globals.get("__name__", "")) if frame is not None else ""
 
 
 def load(name: str, import_: object) -> object:

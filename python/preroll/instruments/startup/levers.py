@@ -101,8 +101,11 @@ def load_direct(profile: Profile, test: Test) -> Iterator[Lever]:
 
 
 def dead_imports(profile: Profile, test: Test) -> Iterator[Lever]:
+    words = set(re.split(r"[^\w]+", " ".join(profile.command)))
+
     def is_candidate(cost: ImportCost) -> bool:
-        return cost.package not in PYTHON_OWN and cost.exclusive_s > 0
+        # What the command itself is called after is what it is for.
+        return cost.package not in PYTHON_OWN and cost.package not in words
 
     found = [cost for cost in profile.imports.values() if is_candidate(cost)]
     found.sort(key=lambda cost: -cost.exclusive_s)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from preroll.instruments.startup.hook import Load, Request
 
 ROOT = ""
+# What runs the program's own code: asking from there is asking from the program.
+RUNNERS = frozenset(("", "__main__", "__mp_main__", "runpy", "multiprocessing.spawn"))
 
 
 def package_of(module: str) -> str:
@@ -51,7 +53,7 @@ class LoadGraph:
 
     def _known(self, importer: str) -> str:
         """What was loaded before the hook, and the program itself, are the root."""
-        return importer if importer in self.loads else ROOT
+        return importer if importer in self.loads and importer not in RUNNERS else ROOT
 
     def _ask(self, importer: str, name: str, t_ns: int) -> None:
         asked = self._asked[importer]

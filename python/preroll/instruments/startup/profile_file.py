@@ -25,36 +25,39 @@ from preroll.instruments.startup.base import (
 FORMAT = "preroll profile 1"
 # A picture has a few thousand columns; a start of minutes has a million slices.
 MAX_SLICES = 20_000
+# So many kinds of slices (cause, process, module) are told apart within one column.
+MAX_KINDS = 6
 
 
 def coarse(slices: Sequence[Slice], limit: int = MAX_SLICES) -> list[Slice]:
-    """At most `limit` slices that still tile the interval, with the same sums by cause,
-    process and module; the order of crumbs shorter than an nth of the whole is lost."""
+    """At most about `limit` slices that still tile the interval, with the same sums by cause.
+
+    Within an nth of the interval order is lost, and crumbs of a cause are joined whatever process
+    and module they belong to.
+    """
     if len(slices) <= limit:
         return list(slices)
-    least_ns = (slices[-1].end_ns - slices[0].start_ns) // limit
-    while True:
-        found = _in_groups(slices, least_ns)
-        if len(found) <= limit:
-            return found
-        least_ns *= 2
-
-
-def _in_groups(slices: Sequence[Slice], least_ns: int) -> list[Slice]:
+    least_ns = (slices[-1].end_ns - slices[0].start_ns) * (MAX_KINDS + 1) // limit
     found: list[Slice] = []
     group: list[Slice] = []
     for one in slices:
         group.append(one)
-        if group[-1].end_ns - group[0].start_ns >= least_ns:
+        if one.end_ns - group[0].start_ns >= least_ns:
             found += _joined(group)
             group = []
     return found + _joined(group)
 
 
 def _joined(group: Sequence[Slice]) -> list[Slice]:
-    sums: dict[tuple[Cause, int, str | None], list[Slice]] = {}
+    """One slice per cause, process and module that matter here, in the order of their coming."""
+    kinds: dict[tuple[Cause, int, str | None], list[Slice]] = {}
     for one in group:
-        sums.setdefault((one.cause, one.pid, one.module), []).append(one)
+        kinds.setdefault((one.cause, one.pid, one.module), []).append(one)
+    ranked = sorted(kinds, key=lambda kind: sum(one.seconds for one in kinds[kind]), reverse=True)
+    kept = set(ranked[:MAX_KINDS])
+    sums: dict[object, list[Slice]] = {}
+    for kind, same in kinds.items():
+        sums.setdefault(kind if kind in kept else kind[0], []).extend(same)
     found, now_ns = [], group[0].start_ns if group else 0
     for same in sums.values():
         end_ns = now_ns + sum(one.end_ns - one.start_ns for one in same)

@@ -26,6 +26,7 @@ class Leaving(Stage):
     def load(self) -> None:
         self.learned: dict[str, float] = {}
         self.go = threading.Event()
+        self.num_cancels = 0
 
     def note(self, name: str) -> None:
         self.learned[name] = time.monotonic()
@@ -89,6 +90,7 @@ class Leaving(Stage):
             try:
                 await asyncio.sleep(0.01)
             except asyncio.CancelledError:
+                self.num_cancels += 1
                 self.note("stubborn")
 
 
@@ -114,7 +116,9 @@ def learned(served: Served, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["async", "sync", "generator", "async-generator", "upload"])
-def test_code_of_every_kind_learns_that_its_client_has_left(leaving: Served, kind: str) -> None:
+def test_code_of_every_kind_learns_that_its_client_has_left(
+    leaving: Served, kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     with socket.create_connection(("127.0.0.1", leaving.port)) as client:
         length = 10 if kind == "upload" else 0
         client.sendall(request_text(f"/{kind}", length) + b"x" * (length // 2))
@@ -122,6 +126,7 @@ def test_code_of_every_kind_learns_that_its_client_has_left(leaving: Served, kin
     learned(leaving, kind)
     until(lambda: running(leaving) == 0, "the place is free")
     assert leaving.metrics()["preroll_worker_requests_cancelled_total"] == 1
+    assert "failed" not in capfd.readouterr().err
 
 
 def test_a_session_that_waits_ends_its_loop_and_a_busy_one_is_cancelled(leaving: Served) -> None:
@@ -144,6 +149,7 @@ def test_code_that_ignores_cancellation_holds_its_own_place_only(
     learned(leaving, "stubborn")
     until(lambda: "goes on though it was cancelled" in capfd.readouterr().err, "said so")
     assert running(leaving) == 1
+    assert leaving.stage.num_cancels == 1 + exchange.INSIST_TIMES  # type: ignore[attr-defined]
     leaving.stage.go.set()  # type: ignore[attr-defined]
     until(lambda: running(leaving) == 0, "the place is free")
 

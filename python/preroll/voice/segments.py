@@ -16,6 +16,8 @@ MOST_S = 28.0
 """Of one window: what the recognizer takes, less the pads."""
 GOOD_S = 9.0
 """A window ends at the first pause after this: the cost follows windows of 10 s."""
+PAUSE_S = 0.6
+"""A longer pause always ends a window: behind it the decoder tends to take its text for whole."""
 SEARCH_S = 6.0
 """Of speech without a pause, the last part in which the best place for a cut is looked for."""
 
@@ -41,6 +43,7 @@ class Segmenter:
         self._probabilities: list[float] = []
         self._held_from_s = 0.0
         self._has_speech = False
+        self._quiet_s = 0.0
 
     def push(self, block: Samples) -> Iterator[Segment]:
         data = np.concatenate([self._rest, block])
@@ -62,6 +65,8 @@ class Segmenter:
     def _window(self, window: Samples) -> Iterator[Segment]:
         (probability,) = self._vad(window)
         self._held.append(window)
+        is_quiet = probability < SETTINGS.stop
+        self._quiet_s = self._quiet_s + WINDOW_S if is_quiet else 0.0
         self._probabilities.append(probability)
         for edge in self._activity.push([probability]):
             self._has_speech = True
@@ -69,7 +74,7 @@ class Segmenter:
                 yield self._cut(len(self._held))
         if not self._has_speech:
             self._forget()
-        elif not self._activity.is_speech and self._held_s >= GOOD_S + 1.0:
+        elif not self._activity.is_speech and self._quiet_s >= PAUSE_S:
             yield self._cut(len(self._held))
         elif self._held_s >= MOST_S:
             yield self._cut(self._quietest())

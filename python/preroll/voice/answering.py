@@ -48,6 +48,7 @@ class Answer:
         self._tell = tell
         self._saying = Saying(models, speed, player.rate_hz)
         self._began_s = time.monotonic()
+        self._llm_call: Call | None = None
 
     async def run(self) -> None:
         """Returns when the answer has been played. Raises ModelError."""
@@ -68,13 +69,16 @@ class Answer:
         self.is_whole = True
 
     async def _texts(self) -> AsyncIterator[str]:
-        chunks = self._models.chat(self._messages)
+        chunks = self._models.chat(self._messages, self._opened)
         try:
             async for text in chunks:
                 await self._tell({"type": "text", "turn": self.turn, "text": text})
                 yield text
         finally:
             await chunks.aclose()
+
+    def _opened(self, call: Call) -> None:
+        self._llm_call = call
 
     @property
     def heard_s(self) -> float | None:
@@ -86,6 +90,8 @@ class Answer:
         for call in saying.calls:
             gauges.queue_wait("tts").observe(call.queue_s)
             gauges.call("tts").observe(call.total_s)
+        if self._llm_call is not None:
+            gauges.queue_wait("llm").observe(self._llm_call.queue_s)
         if saying.first_text_s is not None:
             gauges.call("llm").observe(saying.first_text_s - self._began_s)
         if player.first_byte_s is not None:
@@ -111,8 +117,11 @@ class Answer:
             "first_audible": player.first_audible_s,
             "end": time.monotonic(),
         }
-        first_tts = saying.calls[0] if saying.calls else None
-        last_stt = turn.stt_calls[-1] if turn.stt_calls else None
+        calls = {
+            "stt": turn.stt_calls[-1] if turn.stt_calls else None,
+            "llm": self._llm_call,
+            "tts": saying.calls[0] if saying.calls else None,
+        }
         return {
             "type": "timings",
             "turn": self.turn,
@@ -122,9 +131,9 @@ class Answer:
                 if at_s is not None
             },
             "queue_ms": {
-                "stt": round(1e3 * last_stt.queue_s, 1) if last_stt else 0.0,
-                "tts": round(1e3 * first_tts.queue_s, 1) if first_tts else 0.0,
+                role: round(1e3 * call.queue_s, 1) for role, call in calls.items() if call
             },
+            "queue_depth": {role: call.ahead for role, call in calls.items() if call},
             "trimmed_ms": round(saying.trimmed_ms),
             "audio_ms": round(1e3 * player.sent_s),
             "underruns": player.underruns,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,10 @@ from preroll.voice.settings import VoiceSettings
 from preroll.voice.utterance import Hypothesis
 
 if TYPE_CHECKING:
+    from preroll.worker.client import Answer
     from preroll.worker.stage import Stage
 
+ROLES = ("stt", "llm", "tts")
 CHAT_PATH = "/v1/chat/completions"
 URGENT = {"x-preroll-priority": "1"}
 """For what a listener waits for in silence; what is only fetched ahead goes behind it."""
@@ -33,10 +36,12 @@ class ModelError(PrerollError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How long one call took in all, and how long of it the request waited in the stage's queue."""
+    """How long one call took in all, how long of it the request waited in the stage's queue, and
+    how many calls of this service the stage had not answered when it was made."""
 
     queue_s: float
     total_s: float
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ class Models:
 
     def __init__(self, stage: Stage, settings: VoiceSettings) -> None:
         self.settings = settings
+        self.outstanding = dict.fromkeys(ROLES, 0)
+        """Calls that are not answered yet, by role."""
         self._stage = stage
 
     async def recognize(self, job: Job, *, is_urgent: bool = False) -> tuple[Hypothesis, Call]:
@@ -61,27 +68,31 @@ class Models:
         body = packet.pack({"prefix": job.prefix_ids}, job.audio)
         headers = URGENT if is_urgent else None
         try:
-            answer = await self._stage.stage(self.settings.stt).post(
-                body, whisper.PATH, headers=headers
-            )
-            return whisper.from_json(answer.json()), _call(answer, began_s)
+            with self._counted("stt") as ahead:
+                stage = self._stage.stage(self.settings.stt)
+                answer = await stage.post(body, whisper.PATH, headers=headers)
+            return whisper.from_json(answer.json()), _call(answer, began_s, ahead)
         except (PrerollError, OSError, ValueError) as error:
             raise ModelError("stt", error) from error
 
     async def say(self, text: str, speed: float, *, is_urgent: bool = False) -> Said:
         """Raises ModelError."""
         began_s = time.monotonic()
+        body = {"text": text, "speed": speed}
+        headers = URGENT if is_urgent else None
         try:
-            answer = await self._stage.stage(self.settings.tts).post(
-                {"text": text, "speed": speed}, speaker.PATH, headers=URGENT if is_urgent else None
-            )
+            with self._counted("tts") as ahead:
+                stage = self._stage.stage(self.settings.tts)
+                answer = await stage.post(body, speaker.PATH, headers=headers)
             head, samples = packet.unpack(answer.body)
-            return Said(samples, int(head["rate"]), _call(answer, began_s))
+            return Said(samples, int(head["rate"]), _call(answer, began_s, ahead))
         except (PrerollError, OSError, ValueError, KeyError) as error:
             raise ModelError("tts", error) from error
 
-    async def chat(self, messages: list[dict[str, str]]) -> AsyncGenerator[str, None]:
-        """The text of an answer as it is written. Raises ModelError."""
+    async def chat(
+        self, messages: list[dict[str, str]], opened: Callable[[Call], None] | None = None
+    ) -> AsyncGenerator[str, None]:
+        """The text of an answer as it is written; `opened` when it begins. Raises ModelError."""
         body = {
             "model": self.settings.model,
             "messages": messages,
@@ -89,13 +100,32 @@ class Models:
             "max_tokens": self.settings.max_answer_tokens,
             **self.settings.extra,
         }
+        began_s = time.monotonic()
+        stage = self._stage.stage(self.settings.llm)
         try:
-            async for event in self._stage.stage(self.settings.llm).events(body, CHAT_PATH):
-                text = _content(event)
-                if text:
-                    yield text
+            with self._counted("llm") as ahead:
+
+                def tell(answer: Answer) -> None:
+                    if opened is not None:
+                        opened(_call(answer, began_s, ahead))
+
+                async with aclosing(stage.events(body, CHAT_PATH, opened=tell)) as events:
+                    async for event in events:
+                        text = _content(event)
+                        if text:
+                            yield text
         except (PrerollError, OSError, ValueError) as error:
             raise ModelError("llm", error) from error
+
+    @contextmanager
+    def _counted(self, role: str) -> Iterator[int]:
+        """Counts a call while it lasts; gives how many there were before it."""
+        ahead = self.outstanding[role]
+        self.outstanding[role] += 1
+        try:
+            yield ahead
+        finally:
+            self.outstanding[role] -= 1
 
 
 def _content(event: str) -> str:
@@ -109,10 +139,10 @@ def _content(event: str) -> str:
     return str((choices[0].get("delta") or {}).get("content") or "")
 
 
-def _call(answer: Any, began_s: float) -> Call:
+def _call(answer: Answer, began_s: float, ahead: int) -> Call:
     queue_ms = answer.headers.get("x-preroll-queue-ms", "0")
     try:
         queue_s = float(queue_ms) / 1e3
     except ValueError:
         queue_s = 0.0
-    return Call(queue_s, time.monotonic() - began_s)
+    return Call(queue_s, time.monotonic() - began_s, ahead)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from concurrent import futures
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, TypeVar
 
 from preroll.errors import InputError, PrerollError, UnavailableError
@@ -81,13 +81,20 @@ class Remote:
         return answer
 
     async def stream(
-        self, body: Body = None, path: str = "/", *, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[bytes]:
+        self,
+        body: Body = None,
+        path: str = "/",
+        *,
+        headers: Mapping[str, str] | None = None,
+        opened: Callable[[Answer], None] | None = None,
+    ) -> AsyncGenerator[bytes, None]:
         """The answer's chunks as they come; errors as of `post`, also in the middle. Leaving the
-        loop early, or being cancelled, ends the call."""
+        loop early, or being cancelled, ends the call. `opened` gets the answer's head."""
         connection, head = await self._begin(body, path, headers)
         is_whole = False
         try:
+            if opened is not None:
+                opened(head)
             if head.status >= 400:
                 parts = [piece async for piece in connection.body(head)]
                 is_whole = True
@@ -102,17 +109,24 @@ class Remote:
                 connection.close()
 
     async def events(
-        self, body: Body = None, path: str = "/", *, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[str]:
+        self,
+        body: Body = None,
+        path: str = "/",
+        *,
+        headers: Mapping[str, str] | None = None,
+        opened: Callable[[Answer], None] | None = None,
+    ) -> AsyncGenerator[str, None]:
         """The data of the answer's server-sent events, without the final `[DONE]`."""
         rest = b""
-        async for piece in self.stream(body, path, headers=headers):
-            *events, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n\n")
-            for event in events:
-                lines = [line[5:].strip() for line in event.split(b"\n") if line[:5] == b"data:"]
-                data = b"\n".join(lines).decode()
-                if lines and data != "[DONE]":
-                    yield data
+        # Closed here and now when a reader leaves early, not when garbage is collected.
+        async with aclosing(self.stream(body, path, headers=headers, opened=opened)) as pieces:
+            async for piece in pieces:
+                *events, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n\n")
+                for event in events:
+                    lines = [one[5:].strip() for one in event.split(b"\n") if one[:5] == b"data:"]
+                    data = b"\n".join(lines).decode()
+                    if lines and data != "[DONE]":
+                        yield data
 
     def connect(
         self, path: str = "/", *, headers: Mapping[str, str] | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import resource
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from worker_lab import WorkerProcess, until, worker
 
 
@@ -131,6 +133,27 @@ class Mine(Stage):
             assert status == 200 and int(body) > 0
             until(lambda pid=int(body): has_ended(pid), f"the child of {path} ended")
         assert mine.request()[0] == 200
+
+
+def test_a_forked_child_that_lives_on_keeps_no_client_waiting(tmp_path: Path) -> None:
+    code = """
+import os, time
+class Mine(Stage):
+    def stream(self, body: bytes):
+        pid = os.fork()
+        if pid == 0:
+            while not os.path.exists("go"): time.sleep(0.01)
+            os._exit(0)
+        yield str(pid)
+        raise ValueError("the stream breaks while the child has the connection too")
+"""
+    with worker(tmp_path, code) as mine:
+        try:
+            with pytest.raises(http.client.IncompleteRead) as broken:
+                mine.request()
+            assert not has_ended(int(broken.value.partial))
+        finally:
+            (tmp_path / "go").touch()
 
 
 def has_ended(pid: int) -> bool:

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from worker_lab import until, worker
@@ -177,28 +176,44 @@ def test_a_thread_whose_client_has_left_keeps_its_place_until_it_ends() -> None:
         until(lambda: running(served) == 0, "the place is free")
 
 
-def test_a_listener_that_takes_nothing_is_cancelled_in_bounded_memory() -> None:
-    class Endless(Stage):
-        made = 0
-        is_over = False
+class Endless(Stage):
+    """Counts what it has made until somebody ends it."""
 
-        async def stream(self, body: Any) -> AsyncIterator[bytes]:
-            try:
-                while True:
-                    yield b"x" * 1000
-                    self.made += 1
-            finally:
-                self.is_over = True
+    def load(self) -> None:
+        self.made = 0
+        self.is_over = False
 
+    @route("POST", "/async")
+    async def by_coroutine(self, body: bytes) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 1000
+                self.made += 1
+        finally:
+            self.is_over = True
+
+    @route("POST", "/thread")
+    def by_thread(self, body: bytes) -> Iterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 1000
+                self.made += 1
+        finally:
+            self.is_over = True
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+def test_a_listener_that_takes_nothing_is_cancelled_in_bounded_memory(kind: str) -> None:
     with (
         serve(Endless, idle_timeout_s=0.3) as served,
         socket.create_connection(("127.0.0.1", served.port)) as client,
     ):
-        client.sendall(request_text("/"))
+        client.sendall(request_text(f"/{kind}"))
         assert client.recv(1) == b"H"
-        until(lambda: served.stage.is_over, "cancelled")  # type: ignore[attr-defined]
+        until(lambda: served.stage.is_over, "ended")  # type: ignore[attr-defined]
         # What was made lies in the two socket buffers and the server's own 64 KiB.
         assert served.stage.made < 10_000  # type: ignore[attr-defined]
+        until(lambda: running(served) == 0, "the place is free")
 
 
 def test_a_stopped_replica_finishes_what_runs_and_closes(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ impl Sim {
 
     pub(crate) fn step_done(&mut self, replica: u32) {
         let index = self.replicas[replica as usize].endpoint;
-        self.endpoints[index as usize].touch(self.now_ns);
+        self.endpoints[index as usize].touch_requests(self.now_ns);
         self.advance_batch(replica);
         self.dispatch(index);
         // a drained replica is gone; its slot may already be another's

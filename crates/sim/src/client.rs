@@ -53,7 +53,7 @@ impl Sim {
     }
 
     pub(crate) fn time_outs(&mut self, index: u32) {
-        self.endpoints[index as usize].touch(self.now_ns);
+        self.endpoints[index as usize].touch_requests(self.now_ns);
         while let Some(&timer) = self.endpoints[index as usize].timeouts.front() {
             let pending = self.is_unanswered(timer);
             if pending && timer.due_ns > self.now_ns {
@@ -83,7 +83,7 @@ impl Sim {
     }
 
     pub(crate) fn expiries(&mut self, index: u32) {
-        self.endpoints[index as usize].touch(self.now_ns);
+        self.endpoints[index as usize].touch_requests(self.now_ns);
         while let Some(&timer) = self.endpoints[index as usize].expiries.front() {
             let request = self.requests[timer.request];
             let waits = request.generation == timer.generation && request.state == State::Queued;

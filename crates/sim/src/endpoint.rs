@@ -133,9 +133,16 @@ impl Endpoint {
         self.queued + self.in_flight
     }
 
-    /// Accounts for the time since the last change; call before every change.
-    #[inline]
+    /// Accounts for the time since the last change; call before replicas change.
     pub fn touch(&mut self, now_ns: u64) {
+        self.touch_requests(now_ns);
+        self.stats
+            .advance_replicas(now_ns, self.num_ready, self.num_starting);
+    }
+
+    /// The same where only requests change: replicas come and go a thousand times more rarely.
+    #[inline]
+    pub fn touch_requests(&mut self, now_ns: u64) {
         let in_system = self.queued + self.in_flight;
         // most slots are one, and a division takes as long as the rest of this
         let needed = if self.slots == 1 {
@@ -144,13 +151,7 @@ impl Endpoint {
             in_system.div_ceil(self.slots)
         };
         let surplus = self.num_ready.saturating_sub(needed);
-        self.stats.advance(
-            now_ns,
-            in_system,
-            surplus,
-            self.num_ready,
-            self.num_starting,
-        );
+        self.stats.advance_requests(now_ns, in_system, surplus);
     }
 
     /// Call after the number in the system changed.

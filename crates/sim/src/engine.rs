@@ -180,7 +180,7 @@ impl Sim {
         let now_ns = self.now_ns;
         let endpoint = &mut self.endpoints[index as usize];
         let Some(arrival) = endpoint.next else { return };
-        endpoint.touch(now_ns);
+        endpoint.touch_requests(now_ns);
         endpoint.stats.note_arrival(now_ns, endpoint.in_system());
         let (prompt, output) = (arrival.prompt, arrival.output);
         let request = Request::new(index, now_ns, prompt, output, arrival.trace_index);
@@ -193,7 +193,7 @@ impl Sim {
     fn retry(&mut self, request: u32) {
         let endpoint = self.requests[request].endpoint;
         self.requests[request].arrived_ns = self.now_ns;
-        self.endpoints[endpoint as usize].touch(self.now_ns);
+        self.endpoints[endpoint as usize].touch_requests(self.now_ns);
         self.enter(request);
     }
 

@@ -29,7 +29,7 @@ impl Sim {
     #[inline]
     pub(crate) fn slot_done(&mut self, request: u32) {
         let index = self.requests[request].endpoint;
-        self.endpoints[index as usize].touch(self.now_ns);
+        self.endpoints[index as usize].touch_requests(self.now_ns);
         let replica = self.complete(request);
         self.release(index, replica);
         self.dispatch(index);

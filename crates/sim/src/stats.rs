@@ -5,7 +5,9 @@ use crate::histogram::Histogram;
 #[derive(Debug, Default)]
 pub struct Stats {
     late_ns: u64,
-    last_ns: u64,
+    /// Until when the integrals over requests, and those over replicas, are made up.
+    requests_ns: u64,
+    replicas_ns: u64,
 
     /// Clients that came; each ends as one of the next four or is in the system at the end.
     pub arrivals: u64,
@@ -69,21 +71,18 @@ impl Stats {
     }
 
     #[inline]
-    pub fn advance(
-        &mut self,
-        now_ns: u64,
-        in_system: u32,
-        surplus: u32,
-        ready: u32,
-        starting: u32,
-    ) {
-        let elapsed = now_ns - self.last_ns;
-        self.last_ns = now_ns;
-        let area = |n: u32| u128::from(elapsed) * u128::from(n);
-        self.in_system_ns += area(in_system);
-        self.idle_ns += area(surplus);
-        self.ready_ns += area(ready);
-        self.starting_ns += area(starting);
+    pub fn advance_requests(&mut self, now_ns: u64, in_system: u32, surplus: u32) {
+        let elapsed = u128::from(now_ns - self.requests_ns);
+        self.requests_ns = now_ns;
+        self.in_system_ns += elapsed * u128::from(in_system);
+        self.idle_ns += elapsed * u128::from(surplus);
+    }
+
+    pub fn advance_replicas(&mut self, now_ns: u64, ready: u32, starting: u32) {
+        let elapsed = u128::from(now_ns - self.replicas_ns);
+        self.replicas_ns = now_ns;
+        self.ready_ns += elapsed * u128::from(ready);
+        self.starting_ns += elapsed * u128::from(starting);
     }
 
     /// A first attempt came to a system that held `in_system` requests.

@@ -316,7 +316,9 @@ impl Account {
             metrics.finished(ending.kind(), duration_ns, self.attempts);
         }
         if let Some(pace) = self.heard() {
-            metrics.paced(&pace.report(), pace.gap_max_ns());
+            let objective_us = self.handle.table.slo.and_then(|slo| slo.pace_us);
+            let is_off = objective_us.is_some_and(|us| pace.gap_max_ns() > us * 1000);
+            metrics.paced(&pace.report(), is_off);
         }
         if let Some(report) = &self.report {
             metrics.stalled(report.stalls);

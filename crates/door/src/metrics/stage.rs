@@ -8,6 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::families::{Families, ReplicaLabels, SecondsGauge, StageKindLabels, StageLabels};
+use crate::pace::PaceReport;
 use crate::queue::{Move, StageSnapshot};
 use crate::sse::Usage;
 use crate::wait::RefusalKind;
@@ -41,6 +42,15 @@ const OUTCOMES: [&str; 7] = [
 /// In the order of [`Move`].
 const MOVES: [&str; 3] = ["new", "kept", "moved"];
 
+/// What is recorded of streams that are played as they come.
+struct PaceMetrics {
+    realtime_factor: Histogram,
+    worst_gap: Histogram,
+    underruns: Counter,
+    streams: Counter,
+    off_pace: Counter,
+}
+
 /// What is recorded of one stage.
 pub struct StageMetrics {
     labels: StageLabels,
@@ -58,6 +68,7 @@ pub struct StageMetrics {
     wait_error: Histogram,
     ttft: Histogram,
     gap: Histogram,
+    pace: PaceMetrics,
     e2e: Histogram,
     attempts: Histogram,
     stalls: Counter,
@@ -106,6 +117,13 @@ impl Families {
             wait_error: self.wait_error.get_or_create_owned(&labels),
             ttft: self.ttft.get_or_create_owned(&labels),
             gap: self.gap.get_or_create_owned(&labels),
+            pace: PaceMetrics {
+                realtime_factor: self.realtime_factor.get_or_create_owned(&labels),
+                worst_gap: self.worst_gap.get_or_create_owned(&labels),
+                underruns: self.underruns.get_or_create_owned(&labels),
+                streams: self.paced.get_or_create_owned(&labels),
+                off_pace: self.off_pace.get_or_create_owned(&labels),
+            },
             e2e: self.e2e.get_or_create_owned(&labels),
             attempts: self.attempts.get_or_create_owned(&labels),
             stalls: self.stalls.get_or_create_owned(&labels),
@@ -164,6 +182,18 @@ impl StageMetrics {
     /// First content came this long after arrival.
     pub fn first_content(&self, since_arrival_ns: u64) {
         self.ttft.observe(seconds(since_arrival_ns));
+    }
+
+    /// A paced stream has ended; `is_off`: it missed the objective.
+    pub fn paced(&self, report: &PaceReport, is_off: bool) {
+        let pace = &self.pace;
+        pace.streams.inc();
+        pace.off_pace.inc_by(u64::from(is_off));
+        pace.underruns.inc_by(report.underruns);
+        if let Some(factor) = report.realtime_factor {
+            pace.realtime_factor.observe(factor);
+            pace.worst_gap.observe(report.worst_gap_ms / 1e3);
+        }
     }
 
     pub fn gap(&self, gap_ns: u64) {

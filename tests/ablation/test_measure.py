@@ -63,7 +63,7 @@ class Runner:
             raise UnavailableError(f"run {number} ended with status 1")
         total = 10.0 + self.rng.gauss(0, self.spread_s)
         saving = self.saving_s if arm is Arm.VARIANT else 0.0
-        return ran(total - saving, 5 * MIB if number in self.wrong else 0)
+        return ran(total - saving, 50 * MIB if number in self.wrong else 0)
 
 
 def new_raw(path: Path) -> RawFile:
@@ -96,7 +96,7 @@ def test_a_run_from_the_wrong_state_is_kept_aside_and_repeated(tmp_path: Path) -
     raw = new_raw(tmp_path / "raw")
     runs = experiment(Runner(wrong={4, 9}), raw)
     assert [run.discarded for run in runs if run.discarded] == [
-        "not warm: its processes read 5.0 MiB from a device"
+        "not warm: its processes read 50.0 MiB from a device"
     ] * 2
     assert len(samples_of(raw.runs)) == 6
     shown = report(raw.runs, Question(), change="--env A=1", cache="warm")

@@ -80,7 +80,7 @@ def test_a_cold_run_is_believed_only_with_reads_like_those_before() -> None:
     keeper = Keeper(Cache.COLD)
 
     def judged(arm: str, resident: int, read: int) -> str | None:
-        return keeper.why_not_proved(arm, Evidence(resident, Reads(read, 0)))
+        return keeper.why_not_proved(arm, Evidence(resident, Reads(read, 0), 1.0))
 
     assert judged("control", 0, 100 * MIB) is None
     assert judged("control", 0, 99 * MIB) is None
@@ -90,11 +90,15 @@ def test_a_cold_run_is_believed_only_with_reads_like_those_before() -> None:
     assert "could not be dropped" in (judged("control", 40 * MIB, 100 * MIB) or "")
 
 
-def test_a_warm_run_is_believed_only_without_reads() -> None:
-    keeper = Keeper(Cache.WARM)
-    assert keeper.why_not_proved("control", Evidence(None, Reads(4096, 1))) is None
-    assert "read 3.0 MiB" in (keeper.why_not_proved("x", Evidence(None, Reads(3 * MIB, 0))) or "")
-    assert Keeper(Cache.AS_IS).why_not_proved("x", Evidence(None, Reads(9 * MIB, 0))) is None
+def test_a_warm_run_is_believed_only_without_reads_worth_a_hundredth_of_it() -> None:
+    def judged(cache: Cache, read: int, total_s: float) -> str:
+        return Keeper(cache).why_not_proved("x", Evidence(None, Reads(read, 1), total_s)) or ""
+
+    assert judged(Cache.WARM, 4096, 0.01) == ""
+    assert "read 3.0 MiB" in judged(Cache.WARM, 3 * MIB, 1.0)
+    assert judged(Cache.WARM, 3 * MIB, 30.0) == ""
+    assert "read 60.0 MiB" in judged(Cache.WARM, 60 * MIB, 30.0)
+    assert judged(Cache.AS_IS, 900 * MIB, 1.0) == ""
 
 
 def test_only_root_may_drop_everything(monkeypatch: pytest.MonkeyPatch) -> None:

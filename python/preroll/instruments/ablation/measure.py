@@ -134,7 +134,9 @@ class Experiment:
         for _ in range(MAX_WRONG):
             resident = self._keeper.prepare()
             ran = await self._try(pair, arm)
-            wrong = self._keeper.why_not_proved(arm, Evidence(resident, ran.reads))
+            wrong = self._keeper.why_not_proved(
+                arm, Evidence(resident, ran.reads, ran.start.total_s)
+            )
             run = self._record(pair, arm, ran, resident)
             self._note(replace(run, discarded=wrong))
             if wrong is None:

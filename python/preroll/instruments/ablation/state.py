@@ -14,8 +14,10 @@ from preroll.instruments.ablation.reads import Reads
 from preroll.quantiles import median
 
 # What a warm start may have read all the same: a directory block or two that the kernel had
-# evicted cost well under a millisecond.
+# evicted, or what a slow device delivers in a hundredth of the start.
 WARM_ALLOWED_BYTES = 256 << 10
+WARM_ALLOWED_SHARE = 0.01
+SLOW_DEVICE_BYTES_S = 100e6
 # How much more may be resident before a cold run than right after the first drop.
 FLOOR_SLACK_BYTES = 1 << 20
 FLOOR_SLACK_SHARE = 0.05
@@ -40,10 +42,12 @@ class Drop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was resident of the command's files before a run, and what its tree then read."""
+    """What was resident of the command's files before a run, and what its tree then read in a
+    start of `total_s`."""
 
     resident_bytes: int | None
     reads: Reads
+    total_s: float
 
 
 class Keeper:
@@ -101,7 +105,8 @@ class Keeper:
         if self.cache is Cache.AS_IS:
             return None
         if self.cache is Cache.WARM:
-            if reads.read_bytes <= WARM_ALLOWED_BYTES:
+            share_bytes = WARM_ALLOWED_SHARE * evidence.total_s * SLOW_DEVICE_BYTES_S
+            if reads.read_bytes <= max(WARM_ALLOWED_BYTES, share_bytes):
                 return None
             return f"not warm: its processes read {mib(reads.read_bytes)} from a device"
         reason = self._not_cold(arm, evidence)

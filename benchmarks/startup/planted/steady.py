@@ -19,7 +19,7 @@ import urllib.request
 import xml.dom.minidom
 
 ROUNDS = 100
-STEPS = 120_000
+STEPS = 240_000
 
 source = sys.modules["json"].__file__
 for number in range(ROUNDS):

@@ -7,6 +7,7 @@ TESTDATA_SHA256 := eaeb7a01d54f20b799d1a81ef110ec544b2cb47ea006614078220737a3301
 .PHONY: voice test-voice bench-voice demo-voice
 $(VENV)/.voice: $(VENV)/.built examples/voice/requirements.txt
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r examples/voice/requirements.txt
+	$(PY) -m pip install -q --disable-pip-version-check "playwright>=1.55"
 	touch $@
 
 $(SAMPLES)/.unpacked: examples/voice/samples.txt mk/voice.mk

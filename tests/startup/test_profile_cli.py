@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from startup_help import PYTHON
 
@@ -99,3 +104,20 @@ def test_wrong_usage_says_what_is_allowed(
     with pytest.raises(InputError, match=said.replace("(", r"\(")):
         main(arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_keeps_the_partial_profile_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    out, mark = tmp_path / "a.json", f"62.{os.getpid():07d}"
+    program = "import sys; from preroll.cli.main import main; sys.exit(main())"
+    words = ["profile", "--ready", "NEVER", "--out", str(out), "--", "sh", "-c"]
+    script = f"touch {tmp_path}/runs; sleep {mark}"
+    running = subprocess.Popen([PYTHON, "-c", program, *words, script])
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "runs").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=30) == 130
+    assert profile_file.read(out).outcome == "interrupted"
+    commands = [p.info["cmdline"] or () for p in psutil.process_iter(["cmdline"])]
+    assert not [line for line in commands if mark in line]

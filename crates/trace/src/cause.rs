@@ -92,6 +92,31 @@ pub fn call(number: i32) -> Call {
     class(number)
 }
 
+/// What the kernel function that a thread sleeps in (/proc/PID/wchan) means: for when the system
+/// call may not be read, as under Yama's restricted ptrace.
+pub fn call_of_function(name: &str) -> Option<Call> {
+    const MEANINGS: [(&str, Call); 16] = [
+        ("nanosleep", Call::Sleep),
+        ("futex", Call::Futex),
+        ("locks_lock", Call::Futex),
+        ("do_wait", Call::Wait),
+        ("epoll", Call::Poll),
+        ("poll_schedule", Call::Poll),
+        ("do_select", Call::Poll),
+        ("sigtimedwait", Call::Poll),
+        ("pipe_read", Call::Read),
+        ("pipe_write", Call::Write),
+        ("tty_read", Call::Read),
+        ("folio_wait", Call::Read),
+        ("wait_on_page", Call::Read),
+        ("csk_accept", Call::Socket),
+        ("wait_woken", Call::Socket),
+        ("unix_", Call::Socket),
+    ];
+    let found = MEANINGS.iter().find(|(part, _)| name.contains(part));
+    found.map(|(_, call)| *call)
+}
+
 /// The cause of a sleep in `call` when nobody in the tree ended it.
 ///
 /// `disk` is the uninterruptible state; without a system call it is a page fault.
@@ -108,5 +133,20 @@ pub fn of_sleep(call: Option<Call>, disk: bool) -> Cause {
         (Some(Call::Poll | Call::Socket), false) => Cause::Network,
         (Some(Call::Storage), false) => Cause::Disk,
         (Some(Call::Other) | None, false) => Cause::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_function_tells_the_kind_of_wait() {
+        assert_eq!(call_of_function("hrtimer_nanosleep"), Some(Call::Sleep));
+        assert_eq!(call_of_function("futex_do_wait"), Some(Call::Futex));
+        assert_eq!(call_of_function("do_wait"), Some(Call::Wait));
+        assert_eq!(call_of_function("do_epoll_wait"), Some(Call::Poll));
+        assert_eq!(call_of_function("anon_pipe_read"), Some(Call::Read));
+        assert_eq!(call_of_function("0"), None);
     }
 }

@@ -34,6 +34,8 @@ pub struct Slice {
 /// A lock is taken as held by another thread of the process that ran for this share of the wait:
 /// an interpreter's lock is passed on by time-outs, which nobody is seen to end.
 const BUSY_SHARE: f64 = 0.5;
+/// A relative that ran for this share of a wait that nobody was seen to end is what it waits for.
+const AWAKE_SHARE: f64 = 0.2;
 /// Shorter waits are not worth looking for who was busy.
 const WORTH_A_LOOK_NS: u64 = 20_000;
 
@@ -170,7 +172,14 @@ impl<'a> Walker<'a> {
             return self.locked(tid, from, to, span);
         }
         if !follow {
-            return self.emit(tid, from, to, of_sleep(call, disk), Some(span));
+            let is_wait = matches!(
+                call,
+                Some(Call::Poll | Call::Socket | Call::Read | Call::Write)
+            );
+            return match self.busy_relative(tid, from, to) {
+                Some(busy) if is_wait && !disk => self.thread(busy, from, to),
+                _ => self.emit(tid, from, to, of_sleep(call, disk), Some(span)),
+            };
         }
         let begin = self.slices.len();
         self.thread(by, from, to);
@@ -260,6 +269,34 @@ impl<'a> Walker<'a> {
             now = now.max(end);
         }
         self.emit(tid, now, to, Cause::Lock, Some(span));
+    }
+
+    /// The thread of this process or of one below it that a wait without a visible end waits for:
+    /// a poll that times out and begins anew, or a packet that came by way of an interrupt.
+    fn busy_relative(&self, tid: Tid, from: u64, to: u64) -> Option<Tid> {
+        if to - from < WORTH_A_LOOK_NS {
+            return None;
+        }
+        let mut processes = vec![self.process(tid)];
+        let mut next = 0;
+        let mut busiest = (0, 0);
+        while next < processes.len() {
+            let process = processes[next];
+            next += 1;
+            for child in self.offspring.get(&process).into_iter().flatten() {
+                let child = self.process(*child);
+                if !processes.contains(&child) {
+                    processes.push(child);
+                }
+            }
+            for other in self.members.get(&process).into_iter().flatten() {
+                let ran = ran_ns(&self.timeline.threads[other], from, to);
+                if ran > busiest.0 && !self.stack.contains(other) {
+                    busiest = (ran, *other);
+                }
+            }
+        }
+        (busiest.0 as f64 >= (to - from) as f64 * AWAKE_SHARE).then_some(busiest.1)
     }
 
     fn busy_sibling(&self, tid: Tid, from: u64, to: u64) -> Option<Tid> {

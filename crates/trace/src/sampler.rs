@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::cause::{Call, call};
+use crate::cause::{Call, call, call_of_function};
 use crate::event::Tid;
 use crate::files::{Tree, threads};
 use crate::timeline::{Doing, Span, Timeline};
@@ -23,7 +23,9 @@ struct Watched {
     parent: Tid,
     schedstat: File,
     stat: File,
+    /// The system call, or where that may not be read the kernel function slept in.
     syscall: Option<File>,
+    wchan: Option<File>,
     run_ns: u64,
     wait_ns: u64,
     state: u8,
@@ -96,6 +98,7 @@ impl Watched {
             schedstat: open("schedstat")?,
             stat: open("stat")?,
             syscall: open("syscall"),
+            wchan: open("wchan"),
             run_ns: 0,
             wait_ns: 0,
             state: b'S',
@@ -103,6 +106,17 @@ impl Watched {
             call: None,
             last_ns: t_ns,
         })
+    }
+
+    fn blocked_in(&self, buffer: &mut [u8]) -> Option<Call> {
+        let syscall = self.syscall.as_ref().and_then(|f| read_text(f, buffer));
+        if let Some(n) = syscall {
+            return parse_syscall(&buffer[..n]);
+        }
+        let n = self.wchan.as_ref().and_then(|f| read_text(f, buffer))?;
+        std::str::from_utf8(&buffer[..n])
+            .ok()
+            .and_then(call_of_function)
     }
 
     /// At least so long has it lived: what it has run and queued so far. All of its life counts
@@ -135,11 +149,7 @@ impl Watched {
         if in_full || ran > 0 || self.state != b'S' {
             let n = read_text(&self.stat, &mut buffer)?;
             (self.state, self.parent, self.cpu) = parse_stat(&buffer[..n])?;
-            let call = self
-                .syscall
-                .as_ref()
-                .and_then(|f| read_text(f, &mut buffer));
-            self.call = call.and_then(|n| parse_syscall(&buffer[..n]));
+            self.call = self.blocked_in(&mut buffer);
         }
         let start_ns = std::mem::replace(&mut self.last_ns, t_ns);
         let (pid, parent, state, cpu, call) =

@@ -11,8 +11,11 @@ use crate::event::{Event, FileId, Kind, Tid};
 use crate::ring::read_page;
 
 const MOUNT_POINTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// Per CPU; at 20 ms between drains this holds bursts of several hundred thousand events a second.
-const BUFFER_KB: &str = "16384";
+/// For all CPUs together, and the least and most for one: at 20 ms between drains 16 MiB hold
+/// bursts of several hundred thousand events a second.
+const BUFFERS_KB: usize = 512 * 1024;
+const LEAST_KB: usize = 4 * 1024;
+const MOST_KB: usize = 32 * 1024;
 const PAGE: usize = 4096;
 /// Above this many events (40 bytes each) recording stops and says so.
 const MAX_EVENTS: usize = 12_000_000;
@@ -81,7 +84,9 @@ impl Instance {
     fn configure(root: &Path, pid: u32) -> Result<Self, String> {
         write(&root.join("tracing_on"), "0")?;
         write(&root.join("trace_clock"), "mono")?;
-        write(&root.join("buffer_size_kb"), BUFFER_KB)?;
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let each_kb = (BUFFERS_KB / cpus).clamp(LEAST_KB, MOST_KB);
+        write(&root.join("buffer_size_kb"), &each_kb.to_string())?;
         write(&root.join("options/event-fork"), "1")?;
         write(&root.join("set_event_pid"), &pid.to_string())?;
         let decoder = Decoder::open(&root.join("events"))?;

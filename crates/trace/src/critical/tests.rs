@@ -188,6 +188,31 @@ fn a_wait_that_has_not_ended_is_explained_by_the_child_that_lives() {
 }
 
 #[test]
+fn a_poll_that_times_out_is_explained_by_the_grandchild_that_worked() {
+    let unit = WORTH_A_LOOK_NS;
+    let polls = [(0, 100 * unit, asleep(Call::Poll, 0))];
+    let t = timeline(&[
+        (1, None, &polls),
+        (2, Some((1, 0)), &polls),
+        (
+            3,
+            Some((2, 0)),
+            &[
+                (0, 60 * unit, RUNNING),
+                (60 * unit, 100 * unit, asleep(Call::Sleep, 0)),
+            ],
+        ),
+    ]);
+    let expected = vec![
+        (0, 60 * unit, 3, Cause::Cpu),
+        (60 * unit, 100 * unit, 3, Cause::Sleep),
+    ];
+    assert_eq!(bill(&t, 1, 0, 100 * unit), expected);
+    let alone = timeline(&[(1, None, &polls)]);
+    assert_eq!(bill(&alone, 1, 0, 100 * unit)[0].3, Cause::Network);
+}
+
+#[test]
 fn what_nobody_saw_is_unknown_not_spread() {
     let t = timeline(&[(1, None, &[(20, 30, RUNNING)])]);
     let expected = vec![

@@ -76,15 +76,17 @@ def lie(name: str, facts: Facts, whole_s: float) -> str | None:
         return None
     word, against, imports_contradict = _claim(name)
     found = _contradiction(facts, against, imports_contradict)
-    return None if found is None else f"says '{word}': {found}"
+    if found is None:
+        return None
+    return f"says '{word}': {found}" if word else f"{found}, which the line does not say"
 
 
 def _claim(name: str) -> tuple[str, tuple[tuple[Cause, ...], ...], bool]:
-    """The word of `name` that claims something, and what would contradict it."""
+    """The word of `name` that claims something ("" for none), and what would contradict it."""
     for pattern, against, imports_contradict in CLAIMS:
         if found := pattern.search(name):
             return found[0].lower(), against, imports_contradict
-    return name, ANYTHING, False
+    return "", ANYTHING, False
 
 
 def _contradiction(

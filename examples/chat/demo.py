@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import statistics
 import sys
 import threading
@@ -163,18 +164,33 @@ def farewell(service: Service) -> None:
     console.print(f"  preroll ps --state {STATE} · preroll top · preroll stop --state {STATE}")
 
 
+def end(service: Service) -> None:
+    """Ends what runs from the demo's state directory: of this tour, or of an earlier one."""
+    if (STATE / "holders").exists():
+        service.stop()
+
+
+def interrupted(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> int:
-    shutil.rmtree(STATE.parent, ignore_errors=True)
+    signal.signal(signal.SIGTERM, interrupted)
     service = Service(STATE, URL)
     try:
+        end(service)
+        shutil.rmtree(STATE.parent, ignore_errors=True)
         for play in SCENES:
             play(service)
         farewell(service)
     except DemoError as error:
         console.print(f"[bold red]demo failed:[/] {error}", soft_wrap=True)
-        if (STATE / "holders").exists():
-            service.stop()
+        end(service)
         return 1
+    except KeyboardInterrupt:
+        console.print("interrupted: what runs is stopped")
+        end(service)
+        return 130
     return 0
 
 

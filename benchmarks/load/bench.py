@@ -39,8 +39,7 @@ def measure(mock: Mock, streams: int, requests: int, file: Path) -> Sample:
     server = parse_url(mock.url)
     spec = {
         "version": 1,
-        "target": server.address,
-        "host": server.host,
+        **server.spec(),
         "requests": [template(server, Ask(model="mock", max_tokens=TOKENS), "hello")],
         # Streams begin over one answer's length: in lockstep the mock, which sends one first token
         # after the other, would itself be off its time.

@@ -12,10 +12,9 @@ import cyclopts
 from cyclopts import Parameter
 
 from preroll.cli.call import call
-from preroll.cli.load_options import Flag, Promise, Request, Shape
+from preroll.cli.load_options import Flag, Promise, Request, Shape, Trust
 from preroll.instruments.load.compare import compare, records_of, table
 from preroll.instruments.load.report import markdown
-from preroll.instruments.load.requests import parse_url
 from preroll.instruments.load.run import Job, run
 from preroll.instruments.load.selftest import self_test as own_error
 
@@ -65,6 +64,7 @@ def load_app() -> cyclopts.App:
         shape: Shape | None = None,
         request: Request | None = None,
         promise: Promise | None = None,
+        trust: Trust | None = None,
         out: Path | None = None,
         as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
         self_test: Flag = False,
@@ -74,7 +74,7 @@ def load_app() -> cyclopts.App:
         Parameters
         ----------
         url: str
-            http://HOST:PORT, with a path to override the API's, or unix:/socket.
+            http://HOST:PORT or https, with a path to override the API's, or unix:/socket.
         out: Path
             The folder; preroll-load-DATE when left out.
         json: bool
@@ -82,7 +82,7 @@ def load_app() -> cyclopts.App:
         self_test: bool
             Also measure the client's own error, on a mock at the same load.
         """
-        server, shape = parse_url(url), shape or Shape()
+        server, shape = (trust or Trust()).server(url), shape or Shape()
         trace = shape.trace()
         plan = shape.plan(trace)
         templates = (request or Request()).templates(server, trace)

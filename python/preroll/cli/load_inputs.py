@@ -6,13 +6,14 @@ import http.client
 import json
 import os
 import socket
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from preroll.errors import InputError, UnavailableError
-from preroll.instruments.load.requests import Ask, Server
+from preroll.instruments.load.requests import Ask, Server, Tls
 from preroll.instruments.load.text import prompt, prompts
 from preroll.instruments.load.traces import Arrival
 
@@ -41,7 +42,7 @@ def model_of(server: Server, api: str) -> str:
 
     Raises UnavailableError when nothing answers, InputError when no model is listed.
     """
-    if api == "http":
+    if api in ("http", "live-transcriptions"):
         return ""
     status, body = get(server, "/v1/models")
     try:
@@ -58,7 +59,12 @@ def get(server: Server, path: str) -> tuple[int, bytes]:
 
 def ask_once(server: Server, request: Mapping[str, Any], timeout_s: float) -> tuple[int, bytes]:
     """One request (a template of the load client). Raises UnavailableError when nothing answers."""
-    connection = http.client.HTTPConnection(server.host, timeout=timeout_s)
+    connection: http.client.HTTPConnection
+    if server.tls is not None:
+        context = _context(server.tls)
+        connection = http.client.HTTPSConnection(server.host, timeout=timeout_s, context=context)
+    else:
+        connection = http.client.HTTPConnection(server.host, timeout=timeout_s)
     if server.address.startswith("unix:"):
         connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.sock.settimeout(timeout_s)
@@ -75,11 +81,18 @@ def ask_once(server: Server, request: Mapping[str, Any], timeout_s: float) -> tu
         connection.close()
 
 
+def _context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=tls.ca_file)
+    if tls.insecure:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 def prompts_from(
     ask: Ask, path: Path | None, num_words: int, trace: Sequence[Arrival] | None
 ) -> Iterator[tuple[Ask, str]]:
     """Each request's question: lines of a file, or built-in text in the sizes of the trace."""
-    if ask.api in ("http", "transcriptions"):
+    if ask.api in ("http", "transcriptions", "live-transcriptions"):
         yield from ((ask, "") for _ in range(1 if trace is None else len(trace)))
         return
     texts = prompts(NUM_BUILT_IN, num_words) if path is None else _lines(path)

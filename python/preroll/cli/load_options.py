@@ -13,7 +13,7 @@ from preroll.cli.load_inputs import header_pairs, model_of, prompts_from
 from preroll.config.units import parse_duration
 from preroll.errors import InputError
 from preroll.instruments.load.plan import Plan
-from preroll.instruments.load.requests import Ask, Server, template
+from preroll.instruments.load.requests import Ask, Live, Server, conversation, parse_url, template
 from preroll.instruments.load.result import Targets
 from preroll.instruments.load.traces import Arrival, read_trace
 
@@ -43,11 +43,23 @@ def numbers(text: str) -> tuple[int, ...]:
 
 @Parameter(name="*")
 @dataclasses.dataclass(frozen=True, slots=True)
+class Trust:
+    """For https: whose certificates are taken."""
+
+    cacert: Annotated[Path | None, Parameter(help="PEM file of authorities for https")] = None
+    insecure: Annotated[bool, Parameter(negative=(), help="take any certificate")] = False
+
+    def server(self, url: str) -> Server:
+        return parse_url(url, self.cacert, self.insecure)
+
+
+@Parameter(name="*")
+@dataclasses.dataclass(frozen=True, slots=True)
 class Request:
     """What is asked of the server."""
 
     api: Annotated[
-        str, Parameter(help="chat, completions, embeddings, speech, transcriptions or http")
+        str, Parameter(help="chat, completions, embeddings, speech, (live-)transcriptions, http")
     ] = "chat"
     model: Annotated[str | None, Parameter(help="asked of /v1/models when left out")] = None
     max_tokens: Annotated[int, Parameter(help="tokens of an answer at most")] = 64
@@ -58,7 +70,12 @@ class Request:
     prompt_words: Annotated[int, Parameter(help="length of built-in prompts")] = 64
     method: Annotated[str, Parameter(help="for --api http")] = "POST"
     body: Annotated[Path | None, Parameter(help="body for --api http")] = None
-    file: Annotated[Path | None, Parameter(help="audio for --api transcriptions")] = None
+    file: Annotated[Path | None, Parameter(help="audio for transcriptions")] = None
+    frame: Annotated[str, Parameter(help="live audio is sent in frames of")] = "20ms"
+    event: Annotated[str | None, Parameter(help="playing time of a content event")] = None
+    multi_turn: Annotated[
+        bool, Parameter(negative=(), help="the calls of a run are one conversation")
+    ] = False
     header: Annotated[Sequence[str], Parameter(help="`name: value`, may repeat")] = ()
     key_env: Annotated[str | None, Parameter(help="variable that holds the API key")] = None
 
@@ -71,12 +88,19 @@ class Request:
             headers=header_pairs(self.header, self.key_env),
             method=self.method,
             body="" if self.body is None else self.body.read_text(),
+            live=Live(frame_ms=(seconds(self.frame, "--frame") or 0.02) * 1000),
+            event_ms=None if self.event is None else (seconds(self.event, "--event") or 0.0) * 1000,
         )
 
     def templates(
         self, server: Server, trace: Sequence[Arrival] | None = None
     ) -> list[dict[str, Any]]:
         asked = prompts_from(self.ask(server), self.prompts, self.prompt_words, trace)
+        if self.multi_turn:
+            if self.api != "chat" or trace is not None:
+                raise InputError("--multi-turn: allowed: --api chat, without --replay")
+            pairs = list(asked)
+            return conversation(server, pairs[0][0], [words for _, words in pairs])
         return [template(server, a, words, self.file) for a, words in asked]
 
 
@@ -88,6 +112,11 @@ class Promise:
     slo_ttft: Annotated[str | None, Parameter(help="time to first content")] = None
     slo_gap: Annotated[str | None, Parameter(help="longest gap of a stream (a stall)")] = None
     slo_e2e: Annotated[str | None, Parameter(help="end-to-end time (a deadline)")] = None
+    slo_audible: Annotated[str | None, Parameter(help="time to the first audible sample")] = None
+    slo_pace: Annotated[
+        str | None, Parameter(help="playing may stand still so long in all (speech, --event)")
+    ] = None
+    slo_tail: Annotated[str | None, Parameter(help="last audio sent to last message")] = None
 
     def targets(self) -> Targets:
         def ms(value: str | None, name: str) -> float | None:
@@ -98,6 +127,9 @@ class Promise:
             ttft_ms=ms(self.slo_ttft, "--slo-ttft"),
             gap_ms=ms(self.slo_gap, "--slo-gap"),
             e2e_ms=ms(self.slo_e2e, "--slo-e2e"),
+            audible_ms=ms(self.slo_audible, "--slo-audible"),
+            still_ms=ms(self.slo_pace, "--slo-pace"),
+            tail_ms=ms(self.slo_tail, "--slo-tail"),
         )
 
 

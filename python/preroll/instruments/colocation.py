@@ -140,8 +140,7 @@ def _run(loads: Sequence[Load], seconds: float) -> dict[str, Look]:
 def _spec(load: Load, seconds: float, records: Path) -> Json:
     return {
         "version": 1,
-        "target": load.server.address,
-        "host": load.server.host,
+        **load.server.spec(),
         "requests": list(load.requests),
         "load": {"mode": "closed", "connections": load.connections},
         "stop": {"seconds": seconds},

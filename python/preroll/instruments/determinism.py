@@ -139,8 +139,7 @@ class _Asker:
         ask = Ask(model=model, max_tokens=tokens, headers=self.headers, extra=extra)
         spec = {
             "version": 1,
-            "target": self.server.address,
-            "host": self.server.host,
+            **self.server.spec(),
             "requests": [template(self.server, ask, prompt) for prompt in self.prompts],
             "load": {"mode": "closed", "connections": in_flight},
             "stop": {"requests": count},

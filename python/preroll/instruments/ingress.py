@@ -107,8 +107,7 @@ def probe(door: Server, server: Server, ask: Ask, levels: Sequence[int], request
 def _run(server: Server, ask: Ask, connections: int, count: int, *, reuse: bool) -> Side:
     spec = {
         "version": 1,
-        "target": server.address,
-        "host": server.host,
+        **server.spec(),
         "requests": [template(server, ask, "hello")],
         "load": {"mode": "closed", "connections": connections},
         "stop": {"requests": count},

@@ -162,8 +162,7 @@ def _run(
 ) -> Iterator[Json]:
     spec = {
         "version": 1,
-        "target": server.address,
-        "host": server.host,
+        **server.spec(),
         "requests": [request],
         "load": {"mode": "closed", "connections": connections},
         "stop": {"requests": count},

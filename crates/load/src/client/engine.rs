@@ -8,6 +8,7 @@ use super::output::Output;
 use super::prepared::Prepared;
 use super::spec::{Amount, Spec};
 use super::totals::{Frame, Lag, Summary, Totals};
+use super::transport::{TlsClient, Transport};
 use super::workload::{Job, Workload};
 use crate::clock::{cpu_ns, now_ns};
 use crate::net::Address;
@@ -29,11 +30,12 @@ pub(super) mod due {
     pub const ARRIVAL: u8 = 1;
     pub const TIMEOUT: u8 = 2;
     pub const CALL: u8 = 3;
+    pub const FRAME: u8 = 4;
 }
 
 /// A connection and the exchange on it.
 pub(super) struct Conn {
-    pub fd: std::os::fd::OwnedFd,
+    pub transport: Transport,
     pub exchange: Option<Exchange>,
     pub job: Job,
     pub out: Rc<Vec<u8>>,
@@ -46,6 +48,7 @@ pub(super) struct Conn {
 
 pub struct Engine {
     pub(super) address: Address,
+    pub(super) tls: Option<TlsClient>,
     pub(super) spec: Spec,
     pub(super) prepared: Vec<Prepared>,
     pub(super) poller: Poller,
@@ -94,6 +97,7 @@ impl Engine {
         Ok(Self {
             prepared: Prepared::all(&spec, &host)?,
             address,
+            tls: spec.tls.as_ref().map(TlsClient::new).transpose()?,
             poller,
             conns: Slab::default(),
             idle: Vec::new(),
@@ -203,6 +207,7 @@ impl Engine {
                     self.abort(due.token, "timeout", &limit);
                 }
             }
+            due::FRAME => self.send_frame(due.token, due.at_ns),
             _ => {
                 if let Some(job) = self.waiting.remove(due.token) {
                     self.lag.send.record(now_ns() - due.at_ns);

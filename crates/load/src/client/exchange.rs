@@ -1,8 +1,13 @@
 //! One request and its answer, without sockets: bytes and stamps in, a record out.
 
+use std::rc::Rc;
+
 use super::content;
+use super::playback::{Playback, Unit};
+use super::prepared::Script;
 use super::record::Record;
 use super::response::{Head, Piece, Response};
+use super::socket::{Heard, Socket};
 use super::sse::Sse;
 
 /// How much of a JSON or error body is kept to look for usage and messages.
@@ -29,6 +34,8 @@ pub struct Exchange {
     head: Head,
     kept: Vec<u8>,
     keep: Keep,
+    playback: Option<Playback>,
+    pub socket: Option<Socket>,
 }
 
 impl Exchange {
@@ -40,7 +47,16 @@ impl Exchange {
             head: Head::default(),
             kept: Vec::new(),
             keep,
+            playback: None,
+            socket: None,
         }
+    }
+
+    /// What the content stands for, and what is sent on a WebSocket.
+    pub fn with(mut self, unit: Option<Unit>, script: Option<Rc<Script>>) -> Self {
+        self.playback = unit.map(Playback::new);
+        self.socket = script.map(Socket::new);
+        self
     }
 
     /// Takes the bytes of one read that was stamped `at_ns` before anything was parsed.
@@ -53,7 +69,14 @@ impl Exchange {
                 Ok(Piece::Nothing) if input.is_empty() => break Progress::More,
                 Ok(Piece::Nothing) => {}
                 Ok(Piece::Head(head)) => self.on_head(head),
-                Ok(Piece::Data(data)) => events += self.on_data(data),
+                Ok(Piece::Data(data)) if self.is_open() => {
+                    let heard = self.on_messages(data, at_ns);
+                    events += heard.contents;
+                    if heard.ended {
+                        break Progress::Complete { keep_alive: false };
+                    }
+                }
+                Ok(Piece::Data(data)) => events += self.on_data(data, at_ns),
                 Ok(Piece::End) => {
                     break Progress::Complete {
                         keep_alive: self.head.keep_alive,
@@ -66,6 +89,9 @@ impl Exchange {
             }
         };
         self.record.content(events, at_ns, self.keep.gaps);
+        if let Some(playback) = &mut self.playback {
+            playback.frames(events, at_ns);
+        }
         if let Progress::Complete { keep_alive } = progress {
             self.finish(at_ns);
             // Bytes after the answer belong to nobody: the connection cannot be trusted.
@@ -78,7 +104,7 @@ impl Exchange {
 
     /// The peer ended the connection.
     pub fn on_close(&mut self, at_ns: i64) {
-        if !self.response.may_close() {
+        if self.is_open() || !self.response.may_close() {
             let detail = match self.record.first_byte_ns {
                 None => "the server closed the connection before it answered",
                 Some(_) => "the server closed the connection in the middle of its answer",
@@ -97,7 +123,7 @@ impl Exchange {
     }
 
     /// Takes decoded body bytes; returns how many content events they completed.
-    fn on_data(&mut self, data: &[u8]) -> u64 {
+    fn on_data(&mut self, data: &[u8], at_ns: i64) -> u64 {
         self.record.body_bytes += data.len() as u64;
         let ok = self.head.status < 400;
         if ok && self.head.sse {
@@ -108,7 +134,41 @@ impl Exchange {
             self.kept.extend_from_slice(&data[..room.min(data.len())]);
             return 0;
         }
+        if let Some(playback) = &mut self.playback {
+            playback.bytes(data, at_ns);
+        }
         u64::from(!data.is_empty())
+    }
+
+    /// Whether the WebSocket's handshake has succeeded.
+    pub fn is_open(&self) -> bool {
+        self.head.status == 101 && self.socket.is_some()
+    }
+
+    fn on_messages(&mut self, data: &[u8], at_ns: i64) -> Heard {
+        let Some(socket) = &mut self.socket else {
+            return Heard::default();
+        };
+        self.record.body_bytes += data.len() as u64;
+        let (record, keep_text) = (&mut self.record, self.keep.text);
+        let playback = &mut self.playback;
+        let is_last = record.audio_end_ns.is_some();
+        let heard = socket.hear(data, is_last, &mut |message| {
+            if let Some(playback) = playback {
+                playback.bytes(message, at_ns);
+            }
+            if keep_text && record.text.len() < MAX_TEXT {
+                record.text.push_str(&String::from_utf8_lossy(message));
+                record.text.push('\n');
+            }
+        });
+        heard.unwrap_or_else(|(kind, detail)| {
+            self.record.fail(kind, detail);
+            Heard {
+                contents: 0,
+                ended: true,
+            }
+        })
     }
 
     fn on_events(&mut self, data: &[u8]) -> u64 {
@@ -129,6 +189,7 @@ impl Exchange {
 
     fn finish(&mut self, at_ns: i64) {
         self.record.end_ns = at_ns;
+        self.record.played = self.playback.as_ref().map(|p| p.played.clone());
         let status = self.record.status.unwrap_or_default();
         let facts = content::read(&self.kept);
         if status >= 400 {
@@ -145,7 +206,11 @@ impl Exchange {
             }
             note(&mut self.record, facts, self.keep.text);
         }
-        if self.head.sse && self.record.content_events == 0 {
+        if self.socket.is_some() && status != 101 {
+            self.record
+                .fail("websocket", format!("status {status} instead of 101"));
+        }
+        if (self.head.sse || self.is_open()) && self.record.content_events == 0 {
             self.record
                 .fail("no_content", "the stream ended without any content");
         }

@@ -7,13 +7,17 @@ mod exchange;
 mod flight;
 mod histogram;
 mod output;
+mod playback;
 mod prepared;
 mod record;
 mod response;
 mod schedule;
+mod socket;
 mod spec;
 mod sse;
 mod totals;
+mod transport;
+mod websocket;
 mod workload;
 
 use std::io::Read;

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::playback::Played;
+
 /// Why a request failed; one word for grouping, and the detail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
@@ -57,6 +59,11 @@ pub struct Record {
     pub queue_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<f64>,
+    /// When the last audio of a WebSocket was sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audio_end_ns: Option<i64>,
+    #[serde(flatten)]
+    pub played: Option<Played>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub text: String,
 }

@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::playback::Audio;
+use super::transport::Tls;
+use super::websocket::WebSocket;
+
 /// One request that may be sent many times.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,6 +23,19 @@ pub struct Template {
     /// A file whose bytes are the body instead.
     #[serde(default)]
     pub body_file: Option<String>,
+    /// The user's message as JSON, in a body with `__HISTORY` before it: the run is a conversation, and
+    /// what was said in its earlier calls goes where the mark is.
+    #[serde(default)]
+    pub turn: Option<String>,
+    /// The body is raw audio: when it is audible, and whether playing it would stand still.
+    #[serde(default)]
+    pub audio: Option<Audio>,
+    /// Each content event is a frame of so many milliseconds: whether playing would stand still.
+    #[serde(default)]
+    pub event_ms: Option<f64>,
+    /// The request is a WebSocket's handshake; `body` is not sent.
+    #[serde(default)]
+    pub websocket: Option<WebSocket>,
 }
 
 fn post() -> String {
@@ -107,6 +124,8 @@ pub struct Spec {
     /// `tcp:HOST:PORT` or `unix:/path`.
     pub target: String,
     pub host: Option<String>,
+    #[serde(default)]
+    pub tls: Option<Tls>,
     pub requests: Vec<Template>,
     #[serde(default)]
     pub pick: Pick,
@@ -170,6 +189,13 @@ impl Spec {
             return Err("requests: empty; at least one is needed".into());
         }
         positive("timeout_s", self.timeout_s)?;
+        for template in &self.requests {
+            positive("event_ms", template.event_ms.unwrap_or(1.0))?;
+            if let Some(socket) = &template.websocket {
+                positive("websocket.frame_ms", socket.frame_ms)?;
+                positive("websocket.frame_bytes", socket.frame_bytes as f64)?;
+            }
+        }
         match &self.load {
             Load::Closed { connections: 0, .. } if !self.control => {
                 return Err("load.connections: 0; allowed: 1 or more".into());

@@ -1,5 +1,7 @@
 //! Who sends next: runs of one or more calls, started by users (closed) or by a schedule (open).
 
+use std::rc::Rc;
+
 use fastrand::Rng;
 
 use super::schedule::Schedule;
@@ -14,6 +16,8 @@ pub struct Job {
     pub tag: String,
     pub warmup: bool,
     pub intended_ns: i64,
+    /// The messages of a conversation so far, each as JSON and with a comma behind it.
+    pub history: Rc<String>,
 }
 
 /// Where arrivals come from.

@@ -120,8 +120,7 @@ class LiveProbe:
 def _spec(server: Server, requests: Sequence[Json], timeout_s: float) -> Json:
     return {
         "version": 1,
-        "target": server.address,
-        "host": server.host,
+        **server.spec(),
         "requests": list(requests),
         "load": {"mode": "closed", "connections": 0},
         "timeout_s": timeout_s,

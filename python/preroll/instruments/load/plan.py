@@ -101,8 +101,7 @@ class Plan:
             stop["seconds"] = seconds
         return {
             "version": 1,
-            "target": server.address,
-            "host": server.host,
+            **server.spec(),
             "requests": list(requests),
             "load": self._load(),
             "stop": stop,

@@ -9,6 +9,9 @@ NAMES = {
     "gap": "gap between reads ms",
     "tpot": "TPOT ms/token (server-reported tokens)",
     "e2e": "end to end ms",
+    "audible": "first audible sample ms",
+    "still": "playing stood still ms",
+    "tail": "last audio to last message ms",
 }
 
 

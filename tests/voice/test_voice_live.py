@@ -188,7 +188,7 @@ def test_a_final_word_is_forced_on_the_next_transcript() -> None:
     assert agreement.update(first) == []
     assert joined(agreement.update([first[0], Word(" so", 1, 2)])) == " I"
     assert joined(agreement.update([Word(" so,", 1, 2), Word(" far", 2, 3)])) == " so,"
-    assert joined(agreement.settle(agreement.tail)) == " far"
+    assert joined(agreement.settle()) == " far"
     assert joined(agreement.committed) == " I so, far"
 
 
@@ -240,3 +240,21 @@ def test_a_step_of_new_speech_is_waited_for() -> None:
     assert live.next_job() is None
     live.push(marked([24, 25]))
     assert live.next_job() is not None
+
+
+def test_an_end_is_heard_anew_where_the_whole_is_asked_for() -> None:
+    live = LiveTranscript(LoudVad(), LiveSettings(is_whole_at_end=True))
+    audio = marked([0, *range(21, 30), 0, 0, 0])
+    updates: list[Update] = []
+    for i in range(0, audio.size, 320):
+        live.push(audio[i : i + 320])
+        while (job := live.next_job()) is not None:
+            # A partial transcript errs; the last one, which has no words forced on it, does not.
+            heard = hear(job)
+            if not job.is_whole:
+                wrong = tuple(Word(" x", w.start_s, w.end_s, 1.0, w.token_ids) for w in heard.words)
+                heard = Hypothesis(wrong, 0.0, -0.1)
+            updates += live.apply(job, heard)
+        updates += live.settle()
+    ends = [u for u in updates if u.is_end]
+    assert [e.whole for e in ends] == [expected(list(range(21, 30)))]

@@ -6,9 +6,10 @@ Translation by Partial Hypothesis Selection", Interspeech 2020.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 PLAIN = re.compile(r"[^\w'’]+")
 
@@ -31,26 +32,42 @@ class Agreement:
     committed: list[Word] = field(default_factory=list)
     tail: list[Word] = field(default_factory=list)
     """The revisable words after the committed ones, as of the last transcript."""
+    _num_sure: int = 0
 
-    def update(self, after: Sequence[Word]) -> list[Word]:
+    def update(self, after: Sequence[Word], until_s: float = math.inf) -> list[Word]:
         """Takes the words that a new transcript has after the committed ones; returns those that
-        both it and the transcript before agree on, now committed."""
+        both it and the transcript before agree on, now committed.
+
+        A word that ends after `until_s` is shown, but neither committed nor counted as agreed the
+        next time. What is committed last goes without its punctuation: that depends on what
+        follows, and forced on the decoder it would end the sentence there.
+        """
         count = 0
-        for old, new in zip(self.tail, after, strict=False):
-            if plain(old.text) != plain(new.text):
+        for old, new in zip(self.tail[: self._num_sure], after, strict=False):
+            if plain(old.text) != plain(new.text) or new.end_s > until_s:
                 break
             count += 1
-        return self._commit(after, count)
-
-    def settle(self, after: Sequence[Word]) -> list[Word]:
-        """Commits a last transcript as it is: no other will come for this audio."""
-        return self._commit(after, len(after))
-
-    def _commit(self, after: Sequence[Word], count: int) -> list[Word]:
         agreed = list(after[:count])
+        if agreed:
+            agreed[-1] = without_end(agreed[-1])
         self.committed += agreed
         self.tail = list(after[count:])
+        self._num_sure = sum(word.end_s <= until_s for word in self.tail)
         return agreed
+
+    def settle(self) -> list[Word]:
+        """Commits the last transcript as it is: no other will come for this audio."""
+        agreed, self.tail = self.tail, []
+        self.committed += agreed
+        return agreed
+
+
+def without_end(word: Word) -> Word:
+    """The word without the tokens of punctuation at its end, if it has some of its own."""
+    bare = word.text.rstrip(".,!?;:")
+    if bare == word.text or not plain(bare) or len(word.token_ids) < 2:
+        return word
+    return replace(word, text=bare, token_ids=word.token_ids[:-1])
 
 
 def plain(text: str) -> str:

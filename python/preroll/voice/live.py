@@ -12,6 +12,7 @@ Pure: audio and transcripts go in, jobs and updates come out, and time is that o
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,18 +27,27 @@ from preroll.voice.pcm import HEARING_RATE_HZ, Samples
 from preroll.voice.silero import WINDOW
 from preroll.voice.utterance import Hypothesis, Utterance
 
+EPSILON_S = 1e-6
+"""Times that came about in different ways differ by rounding."""
+
 
 @dataclass(frozen=True, slots=True)
 class LiveSettings:
-    """`step_s`: new speech that is worth another transcript. `early_s`: silence after which one
-    is made in case it is the end. `tail_s`: silence after speech that a transcript gets to see.
-    `trim_s`: a window longer than this loses its final words, `most_s`: all of its words."""
+    """Times in seconds. `step_s`: new speech that is worth another transcript. `early_s`: silence
+    after which one is made in case it is the end. `tail_s`: silence after speech that a
+    transcript gets to see. `least_s`: of audio that is worth the first transcript.
+    `trim_s`: a window longer than this loses its final words, `most_s`: all of its words.
+    `is_whole_at_end`: an end is transcribed anew, without the final words forced on it: better,
+    and for those who need the text only then. `edge_s`: a word that ends so close to the end of
+    the audio may be half of one."""
 
     step_s: float = 0.2
     early_s: float = 0.16
     tail_s: float = 0.25
     trim_s: float = 9.5
     most_s: float = 27.0
+    edge_s: float = 0.05
+    is_whole_at_end: bool = False
     least_s: float = 0.3
 
 
@@ -51,6 +61,8 @@ class Job:
     until_s: float
     prefix_ids: tuple[int, ...]
     voiced_until_s: float
+    is_whole: bool = False
+    """Whether it asks for the whole utterance anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,8 @@ class Update:
     text: str
     words: tuple[Word, ...] = ()
     is_end: bool = False
+    whole: str | None = None
+    """With `is_end`: the utterance's text as it was transcribed anew, where that was asked for."""
 
 
 class LiveTranscript:
@@ -117,17 +131,25 @@ class LiveTranscript:
         for utterance in self.utterances:
             until_s = self._due(utterance)
             if until_s is not None:
-                return Job(
-                    utterance=utterance.number,
-                    audio=utterance.audio(until_s),
-                    start_s=utterance.start_s,
-                    until_s=until_s,
-                    prefix_ids=utterance.prefix_ids(),
-                    voiced_until_s=utterance.voiced_until_s,
-                )
+                return self._job(utterance, until_s)
             if utterance.end_s is not None:
                 return None
         return None
+
+    def _job(self, utterance: Utterance, until_s: float) -> Job:
+        """An end is transcribed anew only while all of the utterance is still there."""
+        is_end = until_s >= utterance.voiced_until_s + self.settings.early_s - EPSILON_S
+        is_end = is_end or utterance.end_s is not None
+        is_whole = self.settings.is_whole_at_end and is_end and not utterance.is_shortened
+        return Job(
+            utterance=utterance.number,
+            audio=utterance.audio(until_s),
+            start_s=utterance.start_s,
+            until_s=until_s,
+            prefix_ids=() if is_whole else utterance.prefix_ids(),
+            voiced_until_s=utterance.voiced_until_s,
+            is_whole=is_whole,
+        )
 
     def apply(self, job: Job, heard: Hypothesis) -> list[Update]:
         """Takes the transcript of a job, in the order of the jobs."""
@@ -136,9 +158,13 @@ class LiveTranscript:
             return []
         words = self._believed(job, heard)
         utterance.heard_until_s = job.until_s
+        if job.is_whole:
+            utterance.whole = joined(words)
+            return self.settle()
         before = list(utterance.agreement.tail)
         updates = []
-        if agreed := utterance.agreement.update(words):
+        agreed = utterance.agreement.update(words, job.until_s - self._edge_s(job))
+        if agreed:
             updates.append(_final(utterance, agreed))
         if agreed or utterance.agreement.tail != before:
             tail = utterance.agreement.tail
@@ -154,8 +180,8 @@ class LiveTranscript:
             utterance = self.utterances[0]
             if utterance.end_s is None or self._due(utterance) is not None:
                 break
-            words = utterance.agreement.settle(utterance.agreement.tail)
-            updates.append(replace(_final(utterance, words), is_end=True))
+            words = utterance.agreement.settle()
+            updates.append(replace(_final(utterance, words), is_end=True, whole=utterance.whole))
             self.utterances.popleft()
         return updates
 
@@ -173,16 +199,21 @@ class LiveTranscript:
         until_s = min(end_s, utterance.audio_until_s)
         if utterance.end_s is not None:
             is_heard = utterance.heard_until_s >= min(
-                utterance.voiced_until_s + settings.early_s, utterance.audio_until_s
+                utterance.voiced_until_s + settings.early_s - EPSILON_S, utterance.audio_until_s
             )
             return None if is_heard and utterance.heard_until_s else until_s
         if until_s - utterance.start_s < settings.least_s:
             return None
-        if utterance.heard_until_s >= utterance.voiced_until_s + settings.early_s:
+        if utterance.heard_until_s >= utterance.voiced_until_s + settings.early_s - EPSILON_S:
             return None
         silence_s = self.now_s - utterance.voiced_until_s
         is_step = until_s - max(utterance.heard_until_s, utterance.start_s) >= settings.step_s
         return until_s if is_step or silence_s >= settings.early_s else None
+
+    def _edge_s(self, job: Job) -> float:
+        """None of a word is cut off where the audio goes on in silence."""
+        is_quiet = job.until_s >= job.voiced_until_s + self.settings.early_s - EPSILON_S
+        return -math.inf if is_quiet else self.settings.edge_s
 
     def _believed(self, job: Job, heard: Hypothesis) -> list[Word]:
         shifted = [
@@ -198,7 +229,7 @@ class LiveTranscript:
     def _shorten(self, utterance: Utterance) -> list[Update]:
         settings = self.settings
         if utterance.window_s >= settings.most_s:
-            words = utterance.agreement.settle(utterance.agreement.tail)
+            words = utterance.agreement.settle()
             utterance.drop_until(utterance.heard_until_s)
             return [_final(utterance, words)] if words else []
         committed = utterance.agreement.committed

@@ -21,12 +21,15 @@ from preroll.voice.gauges import Gauges
 from preroll.voice.hearing import Ear
 from preroll.voice.history import History
 from preroll.voice.listening import Listener, thread_s
-from preroll.voice.live import LiveTranscript, Update
+from preroll.voice.live import LiveSettings, LiveTranscript, Update
 from preroll.voice.live_session import update_message
 from preroll.voice.models import ModelError, Models
 from preroll.voice.playing import Player
 from preroll.voice.silero import Silero
 from preroll.worker.session import Session
+
+TURNS = LiveSettings(is_whole_at_end=True)
+"""An answer rests on the whole utterance heard anew; the pause that ends a turn has the time."""
 
 COMMANDS = ("heard", "cancel", "commit", "settings", "end")
 
@@ -44,7 +47,7 @@ class Talk:
         self._instructions = models.settings.instructions
         self._speed = settings.speed
         self._ear = Ear(settings)
-        live = LiveTranscript(Silero().push, activity=settings.activity)
+        live = LiveTranscript(Silero().push, TURNS, settings.activity)
         self._listener = Listener(live, models, gauges, self._heard, self._stt_failed)
         self._turns = turns.Turns()
         self._history = History()
@@ -143,7 +146,7 @@ class Talk:
         self._words.append(update.text)
         if update.is_end:
             text, self._words = "".join(self._words), []
-            await self._act(self._turns.heard(text))
+            await self._act(self._turns.heard(text if update.whole is None else update.whole))
 
     async def _stt_failed(self, error: ModelError) -> None:
         await self._socket.send(wire.error(str(error), "stage_failed", error.stage))

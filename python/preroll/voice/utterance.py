@@ -35,6 +35,9 @@ class Utterance:
     """Where speech ended, once that is decided."""
     heard_until_s: float = 0.0
     """The end of the audio of the last transcript."""
+    whole: str | None = None
+    """Its text as it was transcribed anew at its end."""
+    is_shortened: bool = False
     agreement: Agreement = field(default_factory=Agreement)
     _audio: list[Samples] = field(default_factory=list)
     _num_samples: int = 0
@@ -64,6 +67,7 @@ class Utterance:
         self._audio, self._num_samples = [whole[count:].copy()], whole.size - count
         self.start_s += count / HEARING_RATE_HZ
         self.agreement = Agreement(tail=self.agreement.tail)
+        self.is_shortened = True
 
     def prefix_ids(self) -> tuple[int, ...]:
         return tuple(i for word in self.agreement.committed for i in word.token_ids)

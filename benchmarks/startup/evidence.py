@@ -18,7 +18,8 @@ from preroll.instruments.ablation.verdict import Outcome, Pair, Question, judge
 
 Figures = dict[str, float]
 AA_PAIRS = 20
-RESAMPLES = 1000
+RESAMPLES = 4000
+UNTIL_RESAMPLES = 1000  # each computes its bounds anew: 50 ms
 SEED = 6
 REMOVED = ("dead_encoder", "unused_metrics", "live_model", "shared_ops")
 EXCLUSIVE_PROFILES = 3
@@ -59,9 +60,9 @@ def same_against_same(place: Place) -> Figures:
     ablated(place, "aa", ["--env=PLANTED_NOTHING=1"], AA_PAIRS)
     _, runs = rawfiles.read(place.folder / "aa.raw")
     totals = [run.total_s for run in runs if run.is_sample and run.total_s is not None]
-    plan = Plan(looks(16))
-    fixed = false_share(totals, 8, Question())
-    until = false_share(totals, 16, Question(margin=0.05, plan=plan))
+    plan = Plan(looks(12))
+    fixed = false_share(totals, 8, Question(), RESAMPLES)
+    until = false_share(totals, 12, Question(margin=0.05, plan=plan), UNTIL_RESAMPLES)
     spread = statistics.stdev(totals) / statistics.median(totals)
     return {
         "aa_runs": len(totals),
@@ -72,14 +73,16 @@ def same_against_same(place: Place) -> Figures:
     }
 
 
-def false_share(totals_s: Sequence[float], num_pairs: int, question: Question) -> float:
+def false_share(
+    totals_s: Sequence[float], num_pairs: int, question: Question, resamples: int
+) -> float:
     """The share of resampled experiments with a difference that cannot be there."""
     rng, wrong = random.Random(SEED), 0
-    for _ in range(RESAMPLES):
+    for _ in range(resamples):
         drawn = rng.sample(list(totals_s), 2 * num_pairs)
         pairs = [Pair(a, b, {}, {}) for a, b in zip(drawn[::2], drawn[1::2], strict=True)]
         wrong += is_called_different(pairs, question)
-    return wrong / RESAMPLES
+    return wrong / resamples
 
 
 def is_called_different(pairs: Sequence[Pair], question: Question) -> bool:

@@ -123,7 +123,7 @@ def test_aa_resamples_go_through_the_real_verdict_and_are_seldom_wrong() -> None
 
     rng = random.Random(2)
     totals = [10 + rng.gauss(0, 0.2) + (2.0 if rng.random() < 0.1 else 0.0) for _ in range(40)]
-    share = evidence.false_share(totals, 8, evidence.Question())
+    share = evidence.false_share(totals, 8, evidence.Question(), 1000)
     assert 0.0 < share <= 0.06
     shifted = [t + 5.0 * (i % 2) for i, t in enumerate(totals)]
     pairs = [evidence.Pair(a, b, {}, {}) for a, b in zip(shifted[1::2], shifted[::2], strict=True)]

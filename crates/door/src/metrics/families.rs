@@ -384,6 +384,9 @@ impl Families {
             family.remove(labels);
         }
         for family in [
+            &self.underruns,
+            &self.paced,
+            &self.off_pace,
             &self.stalls,
             &self.prompt_tokens,
             &self.completion_tokens,

@@ -41,7 +41,7 @@ class LiveSettings:
     and for those who need the text only then. `edge_s`: a word that ends so close to the end of
     the audio may be half of one."""
 
-    step_s: float = 0.2
+    step_s: float = 0.1
     early_s: float = 0.16
     tail_s: float = 0.25
     trim_s: float = 9.5

@@ -27,7 +27,7 @@ longer-recordings:
 voice: $(VENV)/.voice $(SAMPLES)/.unpacked ## the models and recordings of examples/voice
 
 test-voice: voice ## speech on real models, in a real browser where one is installed
-	$(PY) -m pytest tests/voice
+	$(PY) -m pytest -m "models or not models" tests/voice
 
 bench-voice: voice ## a spoken round trip on real models (build/bench/voice.json)
 	$(PY) benchmarks/voice/bench.py

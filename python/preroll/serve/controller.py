@@ -77,8 +77,7 @@ class Controller:
         )
         limits = await self.services.blocking(with_limits, self.app)
         self.app = limits.app
-        for warning in limits.warnings:
-            self._warn(warning)
+        self.warnings += limits.warnings
         self._make_stages(limits.sources)
         if any(s.stage.gpus or s.stage.gpu_memory_bytes for s in self.stages.values()):
             self.services.devices = Devices(await self.services.blocking(detect))

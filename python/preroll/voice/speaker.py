@@ -6,11 +6,14 @@ It says one piece of text at a time; the queue in front of it is the door's, whe
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from preroll import RequestError, Response, Stage, route
 from preroll.errors import InputError
 from preroll.voice.packet import MEDIA_TYPE, pack
+from preroll.voice.pcm import Samples
 from preroll.voice.synthesizer import get_synthesizer
 
 PATH = "/v1/synthesize"
@@ -27,9 +30,6 @@ WARM_TEXTS = (
 class Speaker(Stage):
     """`POST /v1/synthesize`: {"text", "speed"} in, a packet of audio out."""
 
-    # One thread: espeak's state is global, and two texts would be mixed.
-    threads = 1
-
     def load(self) -> None:
         unknown = sorted(set(self.options) - set(OPTIONS))
         if unknown:
@@ -39,13 +39,15 @@ class Speaker(Stage):
             str(self.options.get("model", MODEL)),
             int(self.options.get("threads", 1)),
         )
+        # One thread: espeak's state is global, and two texts would be mixed.
+        self._thread = ThreadPoolExecutor(1, "synthesis")
 
     def warm(self) -> None:
         for text in WARM_TEXTS:
             self.synthesizer.say(text, 1.0)
 
     @route("POST", PATH)
-    def synthesize(self, body: dict[str, Any]) -> Response:
+    async def synthesize(self, body: dict[str, Any]) -> Response:
         text, speed = body.get("text"), body.get("speed", 1.0)
         if not isinstance(text, str) or not text.strip():
             raise RequestError("text is empty", status=400, param="text")
@@ -55,6 +57,16 @@ class Speaker(Stage):
         if not isinstance(speed, int | float) or not MIN_SPEED <= speed <= MAX_SPEED:
             message = f"speed is {speed!r}; {MIN_SPEED} to {MAX_SPEED} are allowed"
             raise RequestError(message, status=400, param="speed")
-        samples = self.synthesizer.say(text, float(speed))
+        samples = await self._say(text, float(speed))
         head = {"rate": self.synthesizer.rate_hz, "voice": self.synthesizer.name}
         return Response(pack(head, samples), content_type=MEDIA_TYPE)
+
+    async def _say(self, text: str, speed: float) -> Samples:
+        """A listener who has left stops the model too: the next one must not wait for it."""
+        work = self._thread.submit(self.synthesizer.say, text, speed)
+        try:
+            return await asyncio.wrap_future(work)
+        except asyncio.CancelledError:
+            if not work.cancel():
+                self.synthesizer.stop()
+            raise

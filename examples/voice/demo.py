@@ -6,8 +6,9 @@ demo.py --no-page         asks, prints and ends
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import os
+import shutil
 import sys
 import time
 import wave
@@ -21,7 +22,7 @@ from voice_app import VoiceApp
 
 from preroll.voice.pcm import to_s16le
 
-BUILD = Path(__file__).parents[2] / "build/demo"
+BUILD = Path(__file__).parents[2] / "build/demo-voice"
 PORT = 8322
 QUESTIONS = 4
 
@@ -102,36 +103,37 @@ def save(asked: Asked, path: Path) -> None:
         out.writeframes(to_s16le(asked.session.audio()))
 
 
+def questions(app: VoiceApp, found: list[recordings.Recording]) -> None:
+    wrong = total = 0
+    for number, recording in enumerate(found[-QUESTIONS:] + found[1:2], 1):
+        asked = asyncio.run(ask(app, recording))
+        tell(asked)
+        one, of = recordings.errors(recording.text, asked.heard)
+        wrong, total = wrong + one, total + of
+        save(asked, BUILD / f"answer-{number}.wav")
+    print(f"word error rate {100 * wrong / total:.1f} % over {total} words")
+    print(f"answers saved in {BUILD}")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--no-page", action="store_true", help="end after the questions")
-    options = parser.parse_args()
     found = recordings.find()
     if not found:
         print("no recordings; fetch them: make voice", file=sys.stderr)
         return 2
-    app = VoiceApp(BUILD / "voice-state", port=None if options.no_page else PORT)
+    app = VoiceApp(BUILD / "state", port=PORT)
+    app.stop()  # of an earlier demo
+    shutil.rmtree(app.state, ignore_errors=True)
+    is_left = False
     try:
         print(f"all four stages ready and warm {app.start():.2f} s after nothing\n")
-        wrong = total = 0
-        for number, recording in enumerate(found[-QUESTIONS:] + found[1:2], 1):
-            asked = asyncio.run(ask(app, recording))
-            tell(asked)
-            one, of = recordings.errors(recording.text, asked.heard)
-            wrong, total = wrong + one, total + of
-            save(asked, BUILD / f"answer-{number}.wav")
-        print(f"word error rate {100 * wrong / total:.1f} % over {total} words")
-        print(f"answers saved in {BUILD}")
-        if not options.no_page:
-            print(f"\nTalk yourself: {app.url}/voice/index (Ctrl-C ends everything)")
-            while True:
-                time.sleep(3600)
-    except KeyboardInterrupt:
-        print()
+        questions(app, found)
+        is_left = os.environ.get("DEMO_EXIT") != "1"
     finally:
-        app.stop()
+        if not is_left:
+            app.stop()
+    if is_left:
+        print(f"\nTalk yourself: {app.url}/voice/index")
+        print(f"To end it: preroll stop --state {app.state}")
     return 0
 
 

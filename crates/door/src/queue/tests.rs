@@ -3,6 +3,7 @@
 mod bench;
 mod health;
 mod history;
+mod pipelines;
 mod rules;
 mod sessions;
 

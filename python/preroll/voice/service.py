@@ -41,11 +41,11 @@ class Voice(Stage):
         from preroll.voice.encode import FORMATS, get_encoder
         from preroll.voice.resample import resample
 
-        second = np.zeros(24_000, np.float32)
-        silero.Silero().push(resample(second, 24_000, 16_000))
+        some = np.zeros(2_400, np.float32)
+        silero.Silero().push(resample(some, 24_000, 16_000))
         for form in FORMATS:
             encoder = get_encoder(form)
-            encoder.push(second)
+            encoder.push(some)
             encoder.finish()
 
     @route("POST", "/v1/audio/speech")

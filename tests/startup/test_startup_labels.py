@@ -122,5 +122,14 @@ def test_a_label_that_says_what_happened_is_left_alone(name: str, causes: dict[s
     assert lie(name, Facts(10.0, causes, cold_bytes=1), 10.0) is None
 
 
+def test_on_a_full_machine_a_label_is_judged_by_the_time_in_which_it_had_a_processor() -> None:
+    crowded = {Cause.RUN_QUEUE: 6.0, Cause.CPU: 4.0}
+    assert lie("importing torch", Facts(10.0, crowded), 100.0, usual_crowd=0.55) is None
+    found = lie("Loading weights", Facts(10.0, crowded), 100.0, usual_crowd=0.55)
+    assert found is not None and "40% computing" in found
+    found = lie("importing torch", Facts(10.0, crowded), 100.0, usual_crowd=0.1)
+    assert found is not None and "waiting for a processor" in found
+
+
 def test_a_crumb_is_not_worth_a_flag() -> None:
     assert lie("compiling", Facts(0.04, {Cause.SLEEP: 0.04}), 10.0) is None

@@ -58,7 +58,7 @@ pub fn threads(pid: Tid) -> Vec<Tid> {
 }
 
 /// Device number in the encoding of tracepoints.
-fn file_id(device: u64, inode: u64) -> FileId {
+pub fn file_id(device: u64, inode: u64) -> FileId {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     FileId {
         device: major << 20 | minor,

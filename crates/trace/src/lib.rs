@@ -11,6 +11,7 @@ mod critical;
 mod decode;
 mod event;
 mod files;
+mod reading;
 mod recorder;
 mod ring;
 mod sampler;

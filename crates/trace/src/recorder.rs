@@ -224,7 +224,8 @@ impl Recorder {
                 ("tracefs", Timeline::build(&events, to_ns), announcer)
             }
             Source::Samples(sampler) => {
-                let timeline = sampler.map(|s| s.finish()).unwrap_or_default();
+                let (timeline, paths) = sampler.map(|s| s.finish()).unwrap_or_default();
+                self.tree.paths.extend(paths);
                 let announcer = last_to_run(&timeline, to_ns).unwrap_or(root);
                 ("proc", timeline, announcer)
             }

@@ -9,8 +9,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::cause::{Call, call, call_of_function};
+use crate::event::FileId;
 use crate::event::Tid;
 use crate::files::{Tree, threads};
+use crate::reading::{Reading, Reads};
 use crate::timeline::{Doing, Span, Timeline};
 
 /// A thread must have run this share of the interval to count as what others waited for.
@@ -26,6 +28,7 @@ struct Watched {
     /// The system call, or where that may not be read the kernel function slept in.
     syscall: Option<File>,
     wchan: Option<File>,
+    reads: Reads,
     run_ns: u64,
     wait_ns: u64,
     state: u8,
@@ -46,6 +49,7 @@ struct Sample {
     state: u8,
     cpu: u16,
     call: Option<Call>,
+    reading: Option<Reading>,
 }
 
 /// Samples a tree into a timeline.
@@ -99,6 +103,7 @@ impl Watched {
             stat: open("stat")?,
             syscall: open("syscall"),
             wchan: open("wchan"),
+            reads: Reads::open(pid, tid),
             run_ns: 0,
             wait_ns: 0,
             state: b'S',
@@ -137,7 +142,13 @@ impl Watched {
         Some(parse_stat(&buffer[..n])?.1)
     }
 
-    fn sample(&mut self, tid: Tid, t_ns: u64, in_full: bool) -> Option<Sample> {
+    fn sample(
+        &mut self,
+        tid: Tid,
+        t_ns: u64,
+        in_full: bool,
+        paths: &mut HashMap<FileId, String>,
+    ) -> Option<Sample> {
         let mut buffer = [0; 1024];
         let n = read_text(&self.schedstat, &mut buffer)?;
         let (run, wait) = parse_schedstat(&buffer[..n])?;
@@ -146,7 +157,9 @@ impl Watched {
             wait.saturating_sub(self.wait_ns),
         );
         (self.run_ns, self.wait_ns) = (run, wait);
+        let mut reading = None;
         if in_full || ran > 0 || self.state != b'S' {
+            reading = self.reads.look(paths);
             let n = read_text(&self.stat, &mut buffer)?;
             (self.state, self.parent, self.cpu) = parse_stat(&buffer[..n])?;
             self.call = self.blocked_in(&mut buffer);
@@ -164,6 +177,7 @@ impl Watched {
             state,
             cpu,
             call,
+            reading,
         })
     }
 }
@@ -192,14 +206,12 @@ impl Sampler {
         self.discover(t_ns);
         let in_full = self.ticks % IDLE_STRIDE == 1;
         let mut samples = Vec::with_capacity(self.watched.len());
-        self.watched
-            .retain(|tid, watched| match watched.sample(*tid, t_ns, in_full) {
-                Some(sample) => {
-                    samples.push(sample);
-                    true
-                }
-                None => false,
-            });
+        let paths = &mut self.tree.paths;
+        self.watched.retain(|tid, watched| {
+            let sample = watched.sample(*tid, t_ns, in_full, paths);
+            samples.extend(sample);
+            sample.is_some()
+        });
         for sample in &samples {
             self.push(sample, t_ns, awaited(sample, &samples, t_ns));
         }
@@ -235,9 +247,12 @@ impl Sampler {
 
     fn push(&mut self, sample: &Sample, t_ns: u64, by: Tid) {
         let length = t_ns.saturating_sub(sample.start_ns);
+        let charged = sample.run_ns + sample.wait_ns;
+        let late = charged.saturating_sub(length).min(sample.wait_ns);
+        let late = self.queued_before(sample, late);
         let run = sample.run_ns.min(length);
-        let wait = sample.wait_ns.min(length - run);
-        let reading = sample.call == Some(Call::Read) && sample.state == b'R';
+        let wait = (sample.wait_ns - late).min(length - run);
+        let reading = sample.reading.is_some();
         let doing = [
             (
                 run,
@@ -250,22 +265,54 @@ impl Sampler {
             (length - run - wait, blocked(sample, by)),
         ];
         let mut now = sample.start_ns;
+        let mut cold_bytes = sample.reading.map_or(0, |reading| reading.cold_bytes);
         for (length, doing) in doing.into_iter().filter(|(length, _)| *length > 0) {
             let span = Span {
                 start_ns: now,
                 end_ns: now + length,
                 doing,
-                file: None,
-                cold_bytes: 0,
+                file: sample.reading.and_then(|reading| reading.file),
+                cold_bytes: std::mem::take(&mut cold_bytes),
             };
             self.timeline.push(sample.tid, span);
             now += length;
         }
     }
 
-    /// The timeline so far.
-    pub fn finish(self) -> Timeline {
-        self.timeline
+    /// A thread is charged for its wait for a CPU when that ends. What is charged beyond this
+    /// interval was taken for running before: it is turned into waiting. Returns how much was.
+    fn queued_before(&mut self, sample: &Sample, late_ns: u64) -> u64 {
+        let Some(thread) = self.timeline.threads.get_mut(&sample.tid) else {
+            return 0;
+        };
+        let Some(last) = thread.spans.last_mut() else {
+            return 0;
+        };
+        let Doing::Running { .. } = last.doing else {
+            return 0;
+        };
+        let late_ns = late_ns.min(last.end_ns - last.start_ns);
+        if late_ns == 0 {
+            return 0;
+        }
+        last.end_ns -= late_ns;
+        let (start_ns, end_ns) = (last.end_ns, last.end_ns + late_ns);
+        if last.end_ns == last.start_ns {
+            thread.spans.pop();
+        }
+        thread.spans.push(Span {
+            start_ns,
+            end_ns,
+            doing: Doing::Runnable,
+            file: None,
+            cold_bytes: 0,
+        });
+        late_ns
+    }
+
+    /// The timeline so far, and the names of files that were read.
+    pub fn finish(self) -> (Timeline, HashMap<FileId, String>) {
+        (self.timeline, self.tree.paths)
     }
 }
 
@@ -280,7 +327,7 @@ fn blocked(sample: &Sample, by: Tid) -> Doing {
     if sample.state == b'R' {
         return Doing::Running {
             cpu: sample.cpu,
-            reading: sample.call == Some(Call::Read),
+            reading: sample.reading.is_some(),
         };
     }
     Doing::Asleep {
@@ -346,6 +393,7 @@ mod tests {
             state: b'S',
             cpu: 0,
             call,
+            reading: None,
         };
         let all = [
             sample(1, 1, 0, 0, Some(Call::Wait)),

@@ -67,6 +67,8 @@ def segments(
     labels: Sequence[Label], slices: Sequence[Slice], spawned_ns: int, total_s: float
 ) -> Iterator[Segment]:
     """Each label with its causes, and with what contradicts its name."""
+    causes = by_cause(slices)
+    crowded = sum(causes.get(cause, 0.0) for cause in honesty.CROWDED) / (total_s or 1.0)
     for label in labels:
         bounds = (spawned_ns + round(s * 1e9) for s in (label.start_s, label.end_s))
         found = facts(list(cut(slices, *bounds)))
@@ -77,7 +79,7 @@ def segments(
             end_s=label.end_s,
             causes=found.causes,
             wait=label.wait,
-            lie=honesty.lie(claim, found, total_s) if claim else None,
+            lie=honesty.lie(claim, found, total_s, crowded) if claim else None,
         )
 
 

@@ -19,6 +19,8 @@ use crate::timeline::{Doing, Span, Timeline};
 const BUSY_SHARE: f64 = 0.2;
 /// A thread that has not run is looked at in full only every so many samples.
 const IDLE_STRIDE: u64 = 8;
+/// One read call of many megabytes may take so long.
+const LONG_READ_NS: u64 = 100_000_000;
 
 struct Watched {
     pid: Tid,
@@ -58,6 +60,8 @@ pub struct Sampler {
     tree: Tree,
     spawned_ns: u64,
     last_ns: u64,
+    /// When each thread was last seen to have read much.
+    read_until: HashMap<Tid, u64>,
     watched: HashMap<Tid, Watched>,
     timeline: Timeline,
     ticks: u64,
@@ -194,6 +198,7 @@ impl Sampler {
             tree,
             spawned_ns,
             last_ns: spawned_ns,
+            read_until: HashMap::new(),
             watched: HashMap::new(),
             timeline: Timeline::default(),
             ticks: 0,
@@ -246,6 +251,9 @@ impl Sampler {
     }
 
     fn push(&mut self, sample: &Sample, t_ns: u64, by: Tid) {
+        if let Some(reading) = sample.reading {
+            self.read_on(sample.tid, t_ns, reading.file);
+        }
         let length = t_ns.saturating_sub(sample.start_ns);
         let charged = sample.run_ns + sample.wait_ns;
         let late = charged.saturating_sub(length).min(sample.wait_ns);
@@ -276,6 +284,23 @@ impl Sampler {
             };
             self.timeline.push(sample.tid, span);
             now += length;
+        }
+    }
+
+    /// Bytes are counted when a read call ends: what ran between two samples that saw some, close
+    /// to each other, was reading too.
+    fn read_on(&mut self, tid: Tid, t_ns: u64, file: Option<FileId>) {
+        let before = self.read_until.insert(tid, t_ns);
+        let Some(since) = before.filter(|since| since + LONG_READ_NS >= t_ns) else {
+            return;
+        };
+        let spans = self.timeline.threads.get_mut(&tid).map(|t| &mut t.spans);
+        let recent = spans.into_iter().flatten().rev();
+        for span in recent.take_while(|span| span.start_ns >= since) {
+            if let Doing::Running { reading, .. } = &mut span.doing {
+                *reading = true;
+                span.file = file;
+            }
         }
     }
 

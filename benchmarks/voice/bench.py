@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "examples/voice"))
 import recordings  # noqa: E402
 import turns  # noqa: E402
 from talker import Talker  # noqa: E402
-from voice_app import VoiceApp, _free_port  # noqa: E402
+from voice_app import VoiceApp, free_port  # noqa: E402
 
 from preroll.voice.activity import Activity  # noqa: E402
 from preroll.voice.silero import Silero  # noqa: E402
@@ -180,7 +180,7 @@ def measure_peer(app: VoiceApp, asked: list[Any], rounds: int, most: int) -> dic
     if not PEER.is_file():
         print("the plain server's environment is missing; it is skipped")
         return {}
-    port = _free_port()
+    port = free_port()
     peer = subprocess.Popen([PEER, str(Path(__file__).with_name("plain.py")), str(port), app.url])
     try:
         _until_ready(f"http://127.0.0.1:{port}/readyz")

@@ -64,8 +64,18 @@ class Talker:
             self.received.append(Received(time.monotonic(), {"type": "closed"}))
             self._changed.notify_all()
 
-    async def send(self, message: dict[str, Any] | bytes) -> None:
-        await self._socket.send(message if isinstance(message, bytes) else json.dumps(message))
+    async def send(self, message: dict[str, Any] | bytes | str) -> None:
+        """An object goes as JSON; text and bytes as they are."""
+        await self._socket.send(json.dumps(message) if isinstance(message, dict) else message)
+
+    def stop_reading(self) -> None:
+        """As a client that has hung: what is sent to it stays in the network."""
+        self._reader.cancel()
+        self._socket.transport.pause_reading()
+
+    def vanish(self) -> None:
+        """As a client whose machine is gone, without a farewell."""
+        self._socket.transport.abort()
 
     async def wait(self, kind: str, since: int = 0, timeout_s: float = 30.0) -> Received:
         """The first message of a kind after the first `since` messages."""

@@ -24,7 +24,7 @@ class VoiceApp:
     def __init__(self, state: Path, text: str | None = None, port: int | None = None) -> None:
         """`text`: another app file, made in the state's parent."""
         self.state = state
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self._file = state.with_suffix(".toml")
         state.parent.mkdir(parents=True, exist_ok=True)
         source = text if text is not None else APP.read_text()
@@ -90,7 +90,7 @@ class VoiceApp:
         self.stop()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

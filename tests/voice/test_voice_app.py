@@ -306,7 +306,7 @@ def test_garbage_is_answered_and_does_not_end_a_session(app: VoiceApp) -> None:
                 '{"type": "audio", "data": "%%%"}',
                 '{"type": "sing"}',
             ):
-                await session._socket.send(garbage)
+                await session.send(garbage)
             await session.send({"type": "audio", "data": base64.b64encode(bytes(640)).decode()})
             await session.send({"type": "end"})
             await session.wait("done")

@@ -125,11 +125,10 @@ def test_a_client_that_stops_reading_keeps_nothing_and_nobody_else_waits(
 ) -> None:
     async def deaf() -> Talker:
         async with Talker(f"{app.socket_url}/v1/talk") as stuck:
-            stuck._reader.cancel()
-            stuck._socket.transport.pause_reading()
+            stuck.stop_reading()
             await stuck.speak(with_mark(hello, 5))
             other = await converse(app, hello, 6, 1)
-            stuck._socket.transport.abort()
+            stuck.vanish()
         return other
 
     check(asyncio.run(deaf()), 6)

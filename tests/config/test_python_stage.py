@@ -11,13 +11,13 @@ from preroll.config.calls import find_cycle
 
 SOURCE = """
 import preroll
-SIZE = 4
+
 
 class Embed(preroll.Stage):
     @preroll.batch(max_size=32, max_wait=0.01)
     async def __call__(self, items): ...
 
-    @preroll.batch(SIZE)
+    @preroll.inflight(max_size=4)
     async def other(self, items): ...
 
 class Plain(preroll.Stage):

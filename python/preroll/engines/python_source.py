@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-DECORATOR = "batch"
+DECORATORS = ("batch", "inflight")
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One `@batch(max_size=N)`; `where`: the method and its place, such as `Embed.__call__`."""
+    """One `@batch(max_size=N)` or `@inflight(max_size=N)`; `where`: the method and its line."""
 
     max_size: int
     where: str
@@ -55,7 +55,7 @@ def _source(folder: Path, module: str) -> bytes | None:
 
 def _sizes(method: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[int]:
     for decorator in method.decorator_list:
-        if not isinstance(decorator, ast.Call) or _name(decorator.func) != DECORATOR:
+        if not isinstance(decorator, ast.Call) or _name(decorator.func) not in DECORATORS:
             continue
         keywords = [word.value for word in decorator.keywords if word.arg == "max_size"]
         for value in [*keywords, *decorator.args[:1]]:

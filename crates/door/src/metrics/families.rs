@@ -146,6 +146,7 @@ impl Families {
         families.register_levels(registry);
         families.register_times(registry);
         families.register_counts(registry);
+        families.register_sums(registry);
         families.register_vllm(registry);
         families
     }
@@ -287,6 +288,9 @@ impl Families {
         for (name, help, family) in kinds {
             registry.register(name, help, family.clone());
         }
+    }
+
+    fn register_sums(&self, registry: &mut Registry) {
         let counts = [
             (
                 "preroll_stalls",

@@ -154,18 +154,19 @@ def test_code_that_ignores_cancellation_holds_its_own_place_only(
 
 
 def test_a_thread_whose_client_has_left_keeps_its_place_until_it_ends() -> None:
-    go = threading.Event()
+    entered, go = threading.Event(), threading.Event()
 
     class Deaf(Stage):
         def __call__(self, body: bytes) -> bytes:
             if body:
+                entered.set()
                 go.wait(20)
             return b"ok"
 
     with serve(Deaf, max_concurrency=1) as served, ThreadPoolExecutor(1) as pool:
         with socket.create_connection(("127.0.0.1", served.port)) as client:
             client.sendall(request_text("/", 1) + b"x")
-            until(lambda: running(served) == 1, "running")
+            assert entered.wait(20)  # a job that no thread has taken yet is dropped
         name = "preroll_worker_requests_cancelled_total"
         until(lambda: served.metrics()[name] == 1, "cancelled")
         assert running(served) == 1

@@ -52,7 +52,7 @@ def run_until_stopped(rng: random.Random, shift: float, plan: Plan) -> int | Non
 
 
 def test_simulated_experiments_without_an_effect_are_rarely_called_one() -> None:
-    rng, plan, rounds = random.Random(7), Plan(sequential.looks(14)), 1500
+    rng, plan, rounds = random.Random(7), Plan(sequential.looks(12)), 1500
     wrong = sum(run_until_stopped(rng, 0.0, plan) is not None for _ in range(rounds))
     assert wrong / rounds <= 0.05 + 0.012
 

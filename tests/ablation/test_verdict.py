@@ -49,8 +49,8 @@ def test_noise_is_inconclusive_and_says_how_many_pairs_would_decide() -> None:
 
 def test_as_many_pairs_as_were_said_to_be_needed_mostly_decide() -> None:
     rng = random.Random(4)
-    differences = [0.5 + rng.gauss(0, 0.5) for _ in range(400)]
-    needed = pairs_needed(differences, Question(), [10.0] * 400)
+    differences = [0.5 + rng.gauss(0, 0.5) for _ in range(100)]
+    needed = pairs_needed(differences, Question(), [10.0] * 100)
     assert needed is not None
     decided = 0
     for _ in range(200):

@@ -87,17 +87,20 @@ def overload(service: Service) -> None:
     scene(4, f"{BURST} chats at once: the same engine, with and without the door's queue")
     engine = f"unix:{service.state}/run/{service.replicas('chat')[0]['id']}.http"
     table = Table(box=None, pad_edge=False)
-    for column in ("", "answered", "refused", "TTFT of the answered", "told to come back in"):
+    for column in ("", "answered", "refused", "failed", "TTFT of the answered", "told to come in"):
         table.add_column(column)
     for name, url in (("through Preroll", service.url), ("straight at the engine", engine)):
         with console.status(f"{BURST} chats {name} …"):
             answers = burst(url, MODEL, BURST, 24)
         good = [a for a in answers if a.status == 200 and not a.error]
         refused = [a for a in answers if a.status in (429, 503)]
-        expect(len(good) + len(refused) == BURST, f"{name}: unexpected answers")
+        failed = [a for a in answers if a not in good and a not in refused]
+        # What an overloaded engine does by itself is for the table; the door must not do it.
+        expect(url == engine or not failed, f"{name}: {failed[0].error if failed else ''}")
         back = sorted(int(a.headers.get("retry-after-ms", 0)) for a in refused)
         told = f"{back[0] / 1000:.1f} to {back[-1] / 1000:.1f} s" if back else "–"
-        table.add_row(name, str(len(good)), str(len(refused)), spread(good), told)
+        counts = [str(len(group)) for group in (good, refused, failed)]
+        table.add_row(name, *counts, spread(good), told)
     console.print(table)
 
 

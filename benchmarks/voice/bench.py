@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "examples/voice"))
 import recordings  # noqa: E402
 import turns  # noqa: E402
 from talker import Talker  # noqa: E402
-from voice_app import VoiceApp, free_port  # noqa: E402
+from voice_app import APP, VoiceApp, free_port  # noqa: E402
 
 from preroll.voice.activity import Activity  # noqa: E402
 from preroll.voice.silero import Silero  # noqa: E402
@@ -32,6 +32,8 @@ from preroll.voice.silero import Silero  # noqa: E402
 OUT = ROOT / "build/bench/voice.json"
 PEER = ROOT / ".cache/voice/peer/bin/python"
 PEER_RATE_HZ, OUR_RATE_HZ = 22_050, 24_000
+SHORT = "max_answer_tokens = 40\n"
+"""Answers of a sentence or two: nothing measured here grows with the rest."""
 LIVE = "/v1/audio/transcriptions/stream"
 
 
@@ -224,7 +226,7 @@ def main() -> None:
         folder = Path(name)
         if "starts" in options.only:
             add(measure_starts(folder, 3))
-        with VoiceApp(folder / "state") as app:
+        with VoiceApp(folder / "state", APP.read_text() + SHORT) as app:
             url = f"{app.socket_url}/v1/talk"
             if "turns" in options.only:
                 measure_turns(url, OUR_RATE_HZ, asked[:1], 1)

@@ -78,3 +78,14 @@ def test_segments_share_one_error_rate() -> None:
 def test_a_segment_that_a_run_did_not_have_took_no_time_there() -> None:
     with_it = [Pair(2.0, 1.0 - i / 1000, {"gone": 1.0}, {}) for i in range(6)]
     assert judge(with_it, Question(segments=("gone",))).segments[0].saving_s == 1.0
+
+
+def test_what_may_still_cost_more_than_the_margin_is_not_called_no_change() -> None:
+    """The interval must lie within the margin on both sides: 5 % of 10 s are 0.5 s."""
+    question = Question(margin=0.05, plan=Plan(sequential.looks(8)))
+    lopsided = [-1.2, 0.1, -0.8, 0.3, -0.9, 0.2, -0.1, 0.15]
+    for sign in (1, -1):
+        found = judge(pairs([sign * value for value in lopsided]), question).total
+        assert found.low_s is not None and found.high_s is not None
+        assert min(-found.low_s, found.high_s) < 0.5 < max(-found.low_s, found.high_s)
+        assert found.outcome is Outcome.INCONCLUSIVE

@@ -67,12 +67,19 @@ def _outermost(process: PythonProcess, loads: Sequence[Load]) -> list[Load]:
 
     def is_inner(load: Load) -> bool:
         seen: set[str] = set()
-        importer = load.importer
-        while importer in by_name and importer not in seen:
-            if importer in mine:
+        outer = by_name.get(load.importer)
+        # An importer may have been loaded long before its code asked.
+        while outer is not None and _contains(outer, load) and outer.name not in seen:
+            if outer.name in mine:
                 return True
-            seen.add(importer)
-            importer = by_name[importer].importer
+            seen.add(outer.name)
+            outer = by_name.get(outer.importer)
         return False
 
     return [load for load in loads if not is_inner(load)]
+
+
+def _contains(outer: Load, load: Load) -> bool:
+    return outer.start_ns <= load.start_ns and (
+        outer.end_ns is None or load.start_ns < outer.end_ns
+    )

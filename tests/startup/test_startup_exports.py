@@ -26,6 +26,7 @@ from preroll.instruments.startup.base import (
 )
 from preroll.instruments.startup.page import html
 from preroll.instruments.startup.perfetto import trace
+from preroll.instruments.startup.picture import short
 from preroll.instruments.startup.speedscope import document
 from preroll.instruments.startup.sums import by_cause
 from preroll.instruments.startup.text import report
@@ -135,6 +136,12 @@ def test_the_page_is_self_contained_and_runs_nothing(profile: Profile) -> None:
     assert any(e.get("fill") == "url(#hatched)" for e in svg.iter("rect"))
     texts = [element.text for element in svg.iter("text")]
     assert "ready" in texts and "first line" in texts
+
+
+def test_a_lane_is_named_after_what_an_interpreter_runs() -> None:
+    assert short("/usr/bin/python3 /opt/bin/vllm serve model") == "vllm serve model"
+    assert short("python -P -m a.worker --model /x/y.gguf") == "a.worker --model y.gguf"
+    assert short("/usr/bin/sleep 3") == "sleep 3"
 
 
 def test_the_text_report_sums_to_the_total_and_says_what_a_removal_would_do(

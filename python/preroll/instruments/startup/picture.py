@@ -113,10 +113,17 @@ def _lanes(profile: Profile) -> list[tuple[int | None, str]]:
     dearest = sorted(profile.processes, key=lambda p: -sum(p.causes.values()))[:MAX_PROCESSES]
     kept = {process.pid for process in dearest}
     return [
-        (p.pid, p.command.rpartition("/")[2] or f"process {p.pid}")
-        for p in profile.processes
-        if p.pid in kept
+        (p.pid, short(p.command) or f"process {p.pid}") for p in profile.processes if p.pid in kept
     ]
+
+
+def short(command: str) -> str:
+    """The program of a command line; of an interpreter what it runs."""
+    words = [word.rpartition("/")[2] for word in command.split(" ")]
+    if words[0].startswith("python") and len(words) > 1:
+        rest = [word for word in words[1:] if word not in ("-P", "-u", "-m", "-I", "-S", "-E")]
+        return " ".join(rest)
+    return " ".join(words)
 
 
 def _name(y: int, name: str) -> str:

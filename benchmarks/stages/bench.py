@@ -41,14 +41,17 @@ def costs(folder: Path, rounds: int, scale: float) -> Figures:
         for _ in range(rounds):
             for clients in (1, 32):
                 amount = round((200 if clients == 1 else 1000) * scale)
-                add(samples, f"request_c{clients}", cpu_us(ours, "/noop/x", one, clients, amount))
+                both = cpu_us(ours, "/noop/x", one, clients, amount)
+                add(samples, f"request_c{clients}", both[0])
+                add(samples, f"request_c{clients}_door", both[1])
                 streams = max(clients, round(40 * scale))
-                us = cpu_us(ours, "/noop/x", many, clients, streams) / CHUNKS
-                add(samples, f"chunk_c{clients}", us)
+                both = cpu_us(ours, "/noop/x", many, clients, streams)
+                add(samples, f"chunk_c{clients}", both[0] / CHUNKS)
+                add(samples, f"chunk_c{clients}_door", both[1] / CHUNKS)
                 for (kind, queue), peer in peers.items():
                     is_whole = kind == "whole"
                     body, count = (one, amount // 2) if is_whole else (many, max(clients, 10))
-                    us = cpu_us(peer, "/predict", body, clients, count)
+                    us, _ = cpu_us(peer, "/predict", body, clients, count)
                     name = f"litserve_{'request' if is_whole else 'chunk'}_c{clients}_{queue}"
                     add(samples, name, us if is_whole else us / CHUNKS)
     return {f"us_{name}": statistics.median(values) for name, values in samples.items()}

@@ -23,13 +23,18 @@ TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Server:
-    """Listens on `port`; the CPU time of the trees of `pids` is what it costs."""
+    """Listens on `port`; the CPU time of the trees of `pids` is what it costs. `door`: one of
+    them, None where there is none."""
 
     port: int
     pids: tuple[int, ...]
+    door: int | None = None
 
     def cpu_s(self) -> float:
         return sum(cpu_s(pid) for pid in self.pids)
+
+    def door_cpu_s(self) -> float:
+        return cpu_s(self.door) if self.door else 0.0
 
 
 def free_port() -> int:
@@ -60,19 +65,20 @@ def preroll(folder: Path, stages: str) -> Iterator[tuple[Server, Path]]:
         wait_until_answering(port, "/healthz", process, folder / "log")
         while "serving on" not in (folder / "log").read_text():
             time.sleep(0.05)
-        yield Server(port, tuple(owned(state))), state
+        found = dict(owned(state))
+        yield Server(port, tuple(found.values()), found["door-1"]), state
     finally:
         process.terminate()
         process.wait(TIMEOUT_S)
 
 
-def owned(state: Path) -> Iterator[int]:
-    """The processes whose owners are this app's holders."""
+def owned(state: Path) -> Iterator[tuple[str, int]]:
+    """Ids and pids of the processes whose owners are this app's holders."""
     for path in state.glob("holders/*/status.json"):
         with suppress(KeyError, ValueError):
             status = json.loads(path.read_text())
             if status["state"] == "running":
-                yield int(status["pid"])
+                yield status["id"], int(status["pid"])
 
 
 @contextmanager

@@ -1,0 +1,51 @@
+"""Paced streams as the door passes them on: the stage's frame, the route's, the objective."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from pipelines import SOURCE, ask, stage
+from served import Served
+
+from preroll.serve.http import Response, request
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def admin(service: Served, path: str) -> Response:
+    return request(f"unix:{service.state.socket('door.sock')}", "GET", path)
+
+
+def metrics(service: Served) -> dict[str, float]:
+    text = admin(service, "/metrics").body.decode()
+    rows = re.findall(r'^(preroll_\w+)\{stage="last"[^}]*\} (\S+)$', text, re.MULTILINE)
+    return {name: float(value) for name, value in rows}
+
+
+def pace_of(service: Served, request_id: str) -> dict[str, float]:
+    found: dict[str, float] = admin(service, f"/why/{request_id}").json()["pace"]
+    return found
+
+
+def test_a_stream_that_comes_too_slowly_underruns_and_misses_its_objective(
+    serve: Callable[..., Served],
+) -> None:
+    fast = '[[route]]\npath = "/fast"\nstage = "last"\nframe = "5s"\n'
+    service = serve(stage("last", "Last", frame='"20ms"', slo='{ pace = "60ms" }') + fast, SOURCE)
+    service.start()
+    slow = {"stream": True, "count": 5, "every_s": 0.1}
+    assert ask(service, "/last/x", slow, {"x-request-id": "slow-1"})[0] == 200
+    pace = pace_of(service, "slow-1")
+    assert (pace["frames"], pace["underruns"]) == (5, 4)
+    assert pace["realtime_factor"] >= 5 and pace["worst_gap_ms"] >= 100
+    counted = metrics(service)
+    assert counted["preroll_stream_underruns_total"] == 4
+    assert counted["preroll_paced_streams_off_pace_total"] == 1
+    assert ask(service, "/fast", slow, {"x-request-id": "fast-1"})[0] == 200
+    pace = pace_of(service, "fast-1")
+    assert pace["underruns"] == 0 and pace["realtime_factor"] < 1, "the route's frame is longer"
+    counted = metrics(service)
+    assert counted["preroll_paced_streams_total"] == 2
+    assert counted["preroll_stream_realtime_factor_count"] == 2

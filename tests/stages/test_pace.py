@@ -40,6 +40,8 @@ def test_a_stream_that_comes_too_slowly_underruns_and_misses_its_objective(
     pace = pace_of(service, "slow-1")
     assert (pace["frames"], pace["underruns"]) == (5, 4)
     assert pace["realtime_factor"] >= 5 and pace["worst_gap_ms"] >= 100
+    said = service.command("why", "slow-1", "--state", str(service.state.root)).stdout
+    assert "5 frames" in said and "4 underruns" in said
     counted = metrics(service)
     assert counted["preroll_stream_underruns_total"] == 4
     assert counted["preroll_paced_streams_off_pace_total"] == 1

@@ -78,7 +78,19 @@ def describe(life: dict[str, Any]) -> list[str]:
         if stamp is not None:
             after = (stamp - life["arrived_ns"]) / 1e6
             lines.append(f"  {name:<11}{after:>+12,.1f} ms  {note}".rstrip())
+    if life.get("pace"):
+        lines.append(heard(life["pace"]))
     return [*lines, neighbours(life)]
+
+
+def heard(pace: dict[str, Any]) -> str:
+    """A paced stream as its listener heard it."""
+    factor = pace["realtime_factor"]
+    speed = "" if factor is None else f", {factor:.2f} of real time"
+    return (
+        f"  pace       {pace['frames']} frames{speed}, {pace['underruns']} underruns,"
+        f" worst gap {pace['worst_gap_ms']:,.1f} ms"
+    )
 
 
 def neighbours(life: dict[str, Any]) -> str:

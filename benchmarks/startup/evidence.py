@@ -122,6 +122,7 @@ def predictions(place: Place, pairs: int) -> Figures:
         "exclusive_right": num_right,
         "exclusive_tried": len(REMOVED),
         "inclusive_error_median": statistics.median(inclusive_errors),
+        "inclusive_error_max": max(inclusive_errors),
     }
 
 

@@ -73,14 +73,15 @@ async def talk(socket: WebSocket) -> None:
             rest = np.concatenate([rest, np.frombuffer(data, "<i2").astype(np.float32) / 32768])
             while rest.size >= WINDOW:
                 window, rest = rest[:WINDOW], rest[WINDOW:]
-                probability = float(np.ravel(vad(window))[0])
                 heard.append(window)
+                # This model keeps no state from call to call: it is shown the last second.
+                probability = float(np.ravel(vad(np.concatenate(heard[-32:])))[-1])
                 if probability >= 0.5:
                     is_speech, silent_s = True, 0.0
                 elif is_speech:
                     silent_s += WINDOW / RATE_HZ
                 if not is_speech:
-                    heard = heard[-20:]
+                    heard = heard[-32:]
                 elif silent_s >= SILENCE_S:
                     await answer(socket, np.concatenate(heard))
                     heard, is_speech, silent_s = [], False, 0.0
@@ -94,10 +95,10 @@ async def answer(socket: WebSocket, samples: np.ndarray) -> None:
     await socket.send_json({"type": "transcript", "text": text})
     messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": text}]
     body: dict[str, Any] = {
-        "model": "m",
+        "model": "smollm2",
         "messages": messages,
         "stream": True,
-        "max_tokens": 160,
+        "max_tokens": 40,
         "temperature": 0.4,
     }
     sentence = ""

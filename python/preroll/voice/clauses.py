@@ -41,7 +41,7 @@ class ClauseSettings:
 
     first_min_chars: int = 2
     first_pause_chars: int = 12
-    first_max_chars: int = 48
+    first_max_chars: int = 60
     min_chars: int = 24
     pause_chars: int = 80
     max_chars: int = 200

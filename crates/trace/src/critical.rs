@@ -212,9 +212,8 @@ impl<'a> Walker<'a> {
                     }
                 }
                 Doing::Asleep { .. } => return 0,
-                Doing::Running { .. } | Doing::Runnable => {
-                    worked_ns += later.end_ns - later.start_ns;
-                }
+                Doing::Running { .. } => worked_ns += later.end_ns - later.start_ns,
+                Doing::Runnable => {}
             }
             if worked_ns > BETWEEN_POLLS_NS {
                 return 0;

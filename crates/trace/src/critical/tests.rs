@@ -135,6 +135,14 @@ fn a_wait_in_several_polls_is_explained_by_who_ended_the_last() {
     let never = polls(0);
     let t = timeline(&[(1, None, &never), (2, None, &[(0, 80, RUNNING)])]);
     assert_eq!(bill(&t, 1, 0, 40), vec![(0, 40, 1, Cause::Network)]);
+    const CROWDED_NS: u64 = 10 * BETWEEN_POLLS_NS;
+    let late = [
+        (0, 40, asleep(Call::Poll, 0)),
+        (40, CROWDED_NS, Doing::Runnable),
+        (CROWDED_NS, CROWDED_NS + 9, asleep(Call::Poll, 2)),
+    ];
+    let t = timeline(&[(1, None, &late), (2, None, &[(0, CROWDED_NS, RUNNING)])]);
+    assert_eq!(bill(&t, 1, 0, 40), vec![(0, 40, 2, Cause::Cpu)]);
 }
 
 #[test]

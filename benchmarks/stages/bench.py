@@ -40,7 +40,7 @@ def costs(folder: Path, rounds: int, scale: float) -> Figures:
         }
         for _ in range(rounds):
             for clients in (1, 32):
-                amount = round((200 if clients == 1 else 1000) * scale)
+                amount = round((1000 if clients == 1 else 3000) * scale)
                 both = cpu_us(ours, "/noop/x", one, clients, amount)
                 add(samples, f"request_c{clients}", both[0])
                 add(samples, f"request_c{clients}_door", both[1])
@@ -50,7 +50,7 @@ def costs(folder: Path, rounds: int, scale: float) -> Figures:
                 add(samples, f"chunk_c{clients}_door", both[1] / CHUNKS)
                 for (kind, queue), peer in peers.items():
                     is_whole = kind == "whole"
-                    body, count = (one, amount // 2) if is_whole else (many, max(clients, 10))
+                    body, count = (one, amount // 4) if is_whole else (many, max(clients, 10))
                     us, _ = cpu_us(peer, "/predict", body, clients, count)
                     name = f"litserve_{'request' if is_whole else 'chunk'}_c{clients}_{queue}"
                     add(samples, name, us if is_whole else us / CHUNKS)
@@ -105,7 +105,7 @@ def batches(folder: Path, rounds: int) -> Figures:
             rates: list[float] = []
             for _ in range(rounds):
                 bodies = [
-                    {"text": "Say something.", "tokens": 60 + 20 * (i % 3)} for i in range(64)
+                    {"text": "Say something.", "tokens": 150 + 50 * (i % 3)} for i in range(64)
                 ]
                 firsts += ask_together(server, "/tokens/x", bodies, 8)
                 rates.append(embeddings_per_s(server, "/v1/embeddings", 300, 32))

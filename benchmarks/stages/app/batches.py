@@ -1,4 +1,4 @@
-"""The examples' models, each as it is and with items one at a time."""
+"""The examples' models, each as it is and with one item after the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EmbedAlone(Embed):
 
 
 class TokensAlone(Tokens):
-    step = inflight(max_size=1, max_open=8)(Tokens.step.function)
+    step = inflight(max_size=1)(Tokens.step.function)
 
 
 __all__ = ["Embed", "EmbedAlone", "Tokens", "TokensAlone"]

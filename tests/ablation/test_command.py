@@ -30,17 +30,17 @@ def pairs(path: Path) -> int:
 
 @pytest.mark.slow
 def test_a_dead_part_saves_what_it_does_not_share(worker: Path, command: list[str]) -> None:
-    """Its line is 0.35 s; a live part needs 0.1 s of it, which moves there."""
+    """Its line is 0.35 s; a live part needs 0.1 s of it, which moves there. Judged by processor
+    time, which is planted too and does not depend on what else the machine does."""
     ran = ablate(
         worker, "--without-module", "dead_part", "--ready", "^ready", "--pairs=6",
-        "--segment", "..loading", "--json=found.json", "--out=raw", "--", *command,
+        "--segment", "cpu", "--json=found.json", "--out=raw", "--", *command,
     )  # fmt: skip
     assert ran.returncode in (0, 3), ran.stderr
     found = json.loads((worker / "found.json").read_text())
-    total = found["verdict"]["total"]
-    assert found["outcome"] == "SAVES", ran.stdout
-    assert 0.15 < total["saving_s"] < 0.33
-    assert found["verdict"]["segments"][0]["saving_s"] == pytest.approx(total["saving_s"], abs=0.1)
+    (cpu,) = found["verdict"]["segments"]
+    assert cpu["outcome"] == "SAVES", ran.stdout
+    assert cpu["saving_s"] == pytest.approx(0.25, abs=0.08)
     grown = {m["name"]: m["grew_s"] for m in found["moved"] if m["kind"] == "import"}
     assert grown["live_part"] > 0.05, grown
     assert grown["dead_part"] < -0.15

@@ -58,6 +58,7 @@ def test_reads_of_a_process_and_its_children_are_counted(disk: Path) -> None:
         found = reads_of([process.pid])
         process.communicate()
     assert 4 * MIB <= found.read_bytes < 64 * MIB
+    assert 0 < found.cpu_s < 10
     assert reads_of([process.pid]) == Reads(0, 0)
 
 

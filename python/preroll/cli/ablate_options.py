@@ -57,7 +57,8 @@ class Options:
     until: str
         Stop when decided, or when the change is shown to be below this share of the start (5%).
     segment: tuple[str, ...]
-        Also tested: a wait, text of a phase's label, or FROM..TO (lines). May be repeated.
+        Also tested: cpu (processor time of the tree), a wait, text of a phase's label, or
+        FROM..TO (lines). May be repeated.
     predict: Path
         A JSON profile of the command: its exclusive cost is put beside the outcome.
     seed: int

@@ -100,7 +100,7 @@ class Experiment:
 
     def _check_segments(self, ran: Ran) -> None:
         for segment in self._design.segments:
-            if parts.seconds(segment, ran.start, ran.lines) is None:
+            if parts.seconds(segment, ran.start, ran.lines, ran.reads.cpu_s) is None:
                 there = ", ".join(parts.phases(ran.start))
                 raise InputError(
                     f"--segment {segment.name!r}: the control has none; its phases: {there}"
@@ -152,7 +152,7 @@ class Experiment:
             arm,
             now(),
             total_s=ran.start.total_s,
-            segments_s=parts.measured(self._design.segments, ran.start, ran.lines),
+            segments_s=parts.measured(self._design.segments, ran.start, ran.lines, ran.reads.cpu_s),
             phases_s=parts.phases(ran.start),
             read_bytes=ran.reads.read_bytes,
             major_faults=ran.reads.major_faults,

@@ -1,4 +1,5 @@
-"""What a process tree made a storage device read: the proof of a cold or a warm start.
+"""What a process tree used: what it made a storage device read is the proof of a cold or a warm
+start; its processor time is what a busy machine does not change.
 
 The kernel counts, per process with its threads and the children it has waited for, the bytes that
 it caused to be read from a block device, and the page faults that had to wait for one.
@@ -6,6 +7,7 @@ it caused to be read from a block device, and the page faults that had to wait f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 import psutil
 
 PROC = Path("/proc")
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class Reads:
 
     read_bytes: int
     major_faults: int
+    cpu_s: float = 0.0
 
 
 def tree_of(holder_pid: int) -> list[int]:
@@ -34,11 +38,13 @@ def tree_of(holder_pid: int) -> list[int]:
 
 def reads_of(pids: Iterable[int]) -> Reads:
     """Sums over processes; one that ended meanwhile is in its parent's figures."""
-    total_bytes = total_faults = 0
+    total_bytes = total_faults = total_ticks = 0
     for pid in pids:
         total_bytes += _read_bytes(pid)
-        total_faults += _major_faults(pid)
-    return Reads(total_bytes, total_faults)
+        faults, ticks = _faults_and_ticks(pid)
+        total_faults += faults
+        total_ticks += ticks
+    return Reads(total_bytes, total_faults, total_ticks / TICKS_A_SECOND)
 
 
 def _read_bytes(pid: int) -> int:
@@ -53,11 +59,12 @@ def _read_bytes(pid: int) -> int:
     return 0
 
 
-def _major_faults(pid: int) -> int:
-    """Its own and those of the children that it has waited for (fields 12 and 13 of stat)."""
+def _faults_and_ticks(pid: int) -> tuple[int, int]:
+    """Major faults and processor time, its own and those of the children that it has waited for
+    (fields 12 and 13, 14 to 17 of stat)."""
     try:
         text = (PROC / f"{pid}/stat").read_text()
     except OSError:
-        return 0
+        return 0, 0
     fields = text[text.rindex(")") + 2 :].split()
-    return int(fields[9]) + int(fields[10])
+    return int(fields[9]) + int(fields[10]), sum(map(int, fields[11:15]))

@@ -10,6 +10,7 @@ from preroll.core import Start, Wait
 from preroll.engines.bill import Line
 from preroll.errors import InputError
 
+CPU = "cpu"
 NUMBER = re.compile(r"\d+(?:\.\d+)*")
 
 
@@ -17,7 +18,8 @@ NUMBER = re.compile(r"\d+(?:\.\d+)*")
 class Segment:
     """A stretch of the start, named before the first run.
 
-    `name` is one of the seven waits, or text of a phase's label, or "FROM..TO": between the first
+    `name` is "cpu" (processor time of the whole tree), one of the seven waits, text of a phase's
+    label, or "FROM..TO": between the first
     lines that match two regular expressions (nothing before `..` is the spawn, nothing behind it
     is ready).
     """
@@ -40,8 +42,10 @@ def parse(name: str) -> Segment:
     return Segment(name, (ends[0], ends[1]))
 
 
-def seconds(segment: Segment, start: Start, lines: Sequence[Line]) -> float | None:
+def seconds(segment: Segment, start: Start, lines: Sequence[Line], cpu_s: float) -> float | None:
     """How long it took; None when the start has no such segment."""
+    if segment.name == CPU:
+        return cpu_s
     if segment.between is not None:
         begun = _first(segment.between[0], lines, start.spawned_ns, start.spawned_ns)
         if begun is None:
@@ -64,9 +68,11 @@ def _first(
     return next((x.t_ns for x in lines if x.t_ns >= after_ns and pattern.search(x.text)), None)
 
 
-def measured(wanted: Sequence[Segment], start: Start, lines: Sequence[Line]) -> dict[str, float]:
+def measured(
+    wanted: Sequence[Segment], start: Start, lines: Sequence[Line], cpu_s: float
+) -> dict[str, float]:
     """The registered segments that this start has."""
-    values = {segment.name: seconds(segment, start, lines) for segment in wanted}
+    values = {segment.name: seconds(segment, start, lines, cpu_s) for segment in wanted}
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -78,6 +78,18 @@ def test_a_module_that_exists_is_not_loaded(tmp_path: Path) -> None:
     assert ran.stdout == "stub\n"
 
 
+def test_a_stubs_type_can_be_a_field_of_a_pydantic_model(tmp_path: Path) -> None:
+    code = (
+        "import pydantic, gone\n"
+        "class Mine(pydantic.BaseModel):\n"
+        "    part: gone.Part | None = None\n"
+        "    parts: list[gone.Part] = []\n"
+        "print(Mine(part=3, parts=[4]).model_dump())\n"
+    )
+    ran = interpreter(tmp_path / "run", "gone", code)
+    assert ran.stdout == "{'part': 3, 'parts': [4]}\n", ran.stderr
+
+
 def test_one_module_below_a_package_can_be_taken_away(tmp_path: Path) -> None:
     code = "import json.decoder, json.tool; print(json.loads('[1]'), bool(json.tool.main))"
     assert interpreter(tmp_path / "run", "json.tool", code).stdout == "[1] False\n"

@@ -82,6 +82,13 @@ class Stub(metaclass=Anything):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__()
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source, handler):
+        """A field of a stub's type takes anything."""
+        from pydantic_core import core_schema
+
+        return core_schema.any_schema()
+
     def __getattr__(self, name):
         if _is_private(name):
             raise AttributeError(name)

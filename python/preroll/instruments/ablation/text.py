@@ -29,7 +29,9 @@ def run_line(run: Run) -> str:
 def report_lines(report: Report) -> list[str]:
     lines = [f"{report.outcome}   {report.change}   ({report.cache} cache)"]
     if report.needed is not None:
-        lines.append("  without it the command does not get ready:")
+        lines.append(
+            "  so changed, the command does not get ready (a stub cannot stand for everything):"
+        )
         lines += [f"  {line}" for line in report.needed.splitlines()]
     if report.verdict is not None:
         lines += ["", *_effects(report.verdict), *_says(report, report.verdict)]

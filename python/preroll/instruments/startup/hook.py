@@ -12,6 +12,7 @@ from pathlib import Path
 
 FOLDER = "hook"
 RECORDS = "records"
+READ_BYTES = 1 << 18
 # A name that the command's own modules will not have.
 MODULE = "preroll_injected"
 
@@ -54,7 +55,7 @@ def install(folder: Path, env: Mapping[str, str]) -> dict[str, str]:
 @dataclass(slots=True)
 class Load:
     """One module's load. `end_ns` None: it was still going on. Resources include what was loaded
-    beneath it; `files`: where it came from (source or library, and compiled)."""
+    beneath it; `read_bytes` came from storage; `file`: its source or library."""
 
     name: str
     importer: str
@@ -65,8 +66,7 @@ class Load:
     cpu_ns: int = 0
     major_faults: int = 0
     read_bytes: int = 0
-    cold_bytes: int = 0
-    files: tuple[str, ...] = ()
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,7 @@ class PythonProcess:
     version: str
     loads: list[Load] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    latest_ns: int = 0
 
 
 def read(folder: Path) -> list[PythonProcess]:
@@ -102,7 +103,7 @@ def read(folder: Path) -> list[PythonProcess]:
 def _processes(file: Path) -> Iterator[PythonProcess]:
     process: PythonProcess | None = None
     going_on: dict[int, list[Load]] = {}
-    text = file.read_text(encoding="utf-8", errors="replace")
+    text = _written(file).decode("utf-8", "replace")
     for line in text[: text.rfind("\n") + 1].splitlines():
         kind, *fields = line.split("\t")
         if kind == "H":
@@ -114,14 +115,37 @@ def _processes(file: Path) -> Iterator[PythonProcess]:
         yield process
 
 
+def _requests(process: PythonProcess, fields: list[str]) -> Iterator[Request]:
+    """What an import statement asked for: a module, and each name of its list, which is a module
+    or nothing that was ever loaded. Its time is that of the last load before it."""
+    importer, name, package, level, names = fields
+    full = name
+    if level != "0":
+        base = package.rsplit(".", int(level) - 1)[0]
+        full = f"{base}.{name}" if name else base
+    yield Request(process.latest_ns, importer, full)
+    for one in names.split(",") if names else ():
+        yield Request(process.latest_ns, importer, f"{full}.{one}")
+
+
+def _written(file: Path) -> bytes:
+    """What was written: the file is a large mapping, and zeros from there on."""
+    data = b""
+    with file.open("rb") as opened:
+        while b"\0" not in (block := opened.read(READ_BYTES)) and block:
+            data += block
+    return data + block.partition(b"\0")[0]
+
+
 def _take(
     process: PythonProcess, going_on: dict[int, list[Load]], kind: str, fields: list[str]
 ) -> None:
     if kind == "R":
-        process.requests.append(Request(int(fields[0]), fields[1], fields[2]))
+        process.requests += _requests(process, fields)
         return
     t_ns, tid = int(fields[0]), int(fields[1])
     stack = going_on.setdefault(tid, [])
+    process.latest_ns = t_ns
     if kind == "B":
         load = Load(fields[3], fields[2], tid, t_ns)
         process.loads.append(load)
@@ -130,6 +154,5 @@ def _take(
     elif stack and stack[-1].name == fields[2]:
         load = stack.pop()
         load.end_ns, load.has_failed = t_ns, kind == "F"
-        spent = [int(value) for value in fields[3:7]]
-        load.cpu_ns, load.major_faults, load.read_bytes, load.cold_bytes = spent
-        load.files = tuple(file for file in fields[7:9] if file)
+        load.cpu_ns, load.major_faults, load.read_bytes = (int(value) for value in fields[3:6])
+        load.file = fields[6]

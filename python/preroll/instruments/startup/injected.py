@@ -14,7 +14,12 @@ import _thread
 import builtins
 import posix
 import sys
+from mmap import mmap
 from time import monotonic_ns, thread_time_ns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 try:
     from resource import RUSAGE_THREAD, getrusage
@@ -23,7 +28,10 @@ except ImportError:  # a Python that was built without it
 
 # Frames of this name are left out of tracebacks and skipped by warnings, as the importer's own.
 FILENAME = "<frozen importlib._bootstrap>"
-FLAGS = posix.O_WRONLY | posix.O_CREAT | posix.O_APPEND | posix.O_CLOEXEC
+FLAGS = posix.O_RDWR | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC
+# The file is sparse: only what was written takes room. A start of minutes writes a few megabytes.
+MAX_BYTES = 64 << 20
+BLOCK_BYTES = 512  # the unit of ru_inblock
 
 bootstrap = sys.modules["_frozen_importlib"]
 original_import = builtins.__import__
@@ -32,49 +40,57 @@ get_ident = _thread.get_ident
 get_native_id = _thread.get_native_id
 
 folder = ""
-path = ""
+records: mmap | None = None
+used = 0  # bytes of it
+tids: dict[int, int] = {}  # thread to the kernel's number of it
 stacks: dict[int, list[str]] = {}  # thread -> modules that it is loading, outermost first
+loading: set[int] = set()  # threads that are loading something
 seen: set[object] = set()  # requests that need no second record
-waiting: list[str] = []  # records that go out with the next one
+told: dict[int, list[str]] = {}  # `stacks` as of the last flush
+pending: list[tuple[Any, ...]] = []  # what happened since the last flush
+flushed_ns = 0
+faults_before: dict[int, tuple[int, int]] = {}  # thread -> major faults, bytes from storage
+
+# Formatting a record where it happens costs ten times as much as in a loop of many: the caches
+# then hold what the program was doing. A process that is killed loses this much at most.
+FLUSH_NS = 20_000_000
+# Faults are asked for after loads that took longer than this.
+LONG_LOAD_NS = 1_000_000
 
 
-def write(record: str) -> None:
-    """Opened anew each time: a program that closes all descriptors must not make us write into
-    whatever gets their number. A process that is killed has lost nothing."""
-    waiting.append(record)
-    text = "".join(waiting)
-    waiting.clear()
+def flush() -> None:
+    """Into a shared mapping: no system call, nothing of it lost when the process is killed, and no
+    descriptor that a program could close and give to something else."""
+    global used, flushed_ns
+    events, pending[:] = pending[:], []
+    flushed_ns = monotonic_ns()
     try:
-        file = posix.open(path, FLAGS, 0o600)
-        try:
-            posix.write(file, text.encode("utf-8", "backslashreplace"))
-        finally:
-            posix.close(file)
-    except OSError:
-        pass
+        data = "".join(map(line_of, events)).encode("utf-8", "backslashreplace")
+        end = used + len(data)
+        if records is not None and end < MAX_BYTES:
+            records[used:end] = data
+            used = end
+    except Exception:
+        pass  # whatever odd thing was imported: the program must not notice
 
 
-def io_bytes() -> tuple[int, int]:
-    """Bytes that this thread has read by calls, and those of calls and faults from storage."""
+def line_of(event: tuple[Any, ...]) -> str:
+    """An event as a line; "" for a request with odd arguments."""
+    kind, ident, *facts = event
+    stack = told.setdefault(ident, [])
+    if kind != "R":
+        if kind == "B":
+            stack.append(facts[-1])
+        elif kind in "EF" and stack:
+            stack.pop()
+        return "\t".join(map(str, (kind, *facts))) + "\n"
+    name, of, level, names = facts
     try:
-        file = posix.open("/proc/thread-self/io", posix.O_RDONLY | posix.O_CLOEXEC)
-        try:
-            lines = posix.read(file, 256).split(b"\n")
-        finally:
-            posix.close(file)
-        return int(lines[0][7:]), int(lines[4][12:])
-    except (OSError, ValueError, IndexError):
-        return 0, 0
-
-
-def usage() -> tuple[int, int, int, int]:
-    faults = getrusage(RUSAGE_THREAD).ru_majflt if getrusage is not None else 0
-    return (thread_time_ns(), faults, *io_bytes())
-
-
-def origin_of(name: str) -> str:
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return f"{getattr(spec, 'origin', None) or ''}\t{getattr(spec, 'cached', None) or ''}"
+        importer = stack[-1] if stack else of["__name__"]
+        package = level and of["__package__"]
+        return f"R\t{importer}\t{name}\t{package}\t{level}\t{','.join(names or ())}\n"
+    except Exception:
+        return ""
 
 
 def asker() -> str:
@@ -90,84 +106,86 @@ def load(name: str, import_: object) -> object:
     stack = stacks.get(ident)
     if stack is None:
         stack = stacks[ident] = []
-    importer = stack[-1] if stack else asker()
     if name in sys.modules:
-        request(importer, name)
+        pending.append(("R", ident, name, {"__name__": asker()}, 0, ()))
         return original_load(name, import_)
-    tid = get_native_id()
-    before = usage()
-    write(f"B\t{monotonic_ns()}\t{tid}\t{importer}\t{name}\n")
+    begun_ns, cpu_ns = monotonic_ns(), thread_time_ns()
+    if stack:
+        importer = stack[-1]
+    else:
+        importer = asker()
+        tids[ident] = get_native_id()
+    pending.append(("B", ident, begun_ns, tids[ident], importer, name))
+    if not stack or begun_ns - flushed_ns > FLUSH_NS:
+        flush()
     stack.append(name)
-    state, origin = "F", "\t"
+    loading.add(ident)
+    state = "F"
     try:
         module = original_load(name, import_)
-        state, origin = "E", origin_of(name)
+        state = "E"
         return module
     finally:
         stack.pop()
-        spent = "\t".join([str(b - a) for a, b in zip(before, usage())])  # noqa: B905 (3.9)
-        write(f"{state}\t{monotonic_ns()}\t{tid}\t{name}\t{spent}\t{origin}\n")
+        ended(state, ident, name, begun_ns, cpu_ns)
+        if not stack:
+            loading.discard(ident)
+            flush()
 
 
-def request(importer: str, name: str) -> None:
-    key = (importer, name)
-    if key not in seen:
-        seen.add(key)
-        record = f"R\t{monotonic_ns()}\t{importer}\t{name}\n"
-        if stacks.get(get_ident()):
-            waiting.append(record)
-        else:
-            write(record)
+def ended(state: str, ident: int, name: str, begun_ns: int, cpu_ns: int) -> None:
+    now_ns, cpu_ns, tid = monotonic_ns(), thread_time_ns() - cpu_ns, tids[ident]
+    faults = num_bytes = 0
+    if now_ns - begun_ns > LONG_LOAD_NS:
+        faults, num_bytes = faults_since(tid)
+    try:
+        origin = sys.modules[name].__spec__.origin or ""  # type: ignore[union-attr]
+    except Exception:
+        origin = ""  # it failed, or is no module at all
+    pending.append((state, ident, now_ns, tid, name, cpu_ns, faults, num_bytes, origin))
 
 
-def absolute(name: str, of: dict[str, object], level: int) -> str:
-    if not level:
-        return name
-    package = str(of.get("__package__") or "")
-    if not package:
-        package = str(of["__name__"])
-        if "__path__" not in of:
-            package = package.rpartition(".")[0]
-    base = package.rsplit(".", level - 1)[0]
-    return f"{base}.{name}" if name else base
-
-
-def note(importer: str, name: str, of: dict[str, object], names: object, level: int) -> None:
-    """Records what an import that succeeded has asked for."""
-    full = absolute(name, of, level)
-    request(importer, full)
-    for attribute in names or ():  # type: ignore[attr-defined]
-        if f"{full}.{attribute}" in sys.modules:
-            request(importer, f"{full}.{attribute}")
+def faults_since(tid: int) -> tuple[int, int]:
+    """Major faults and bytes from storage of this thread since it was last asked."""
+    if getrusage is None:
+        return 0, 0
+    usage = getrusage(RUSAGE_THREAD)
+    now = usage.ru_majflt, usage.ru_inblock * BLOCK_BYTES
+    before = faults_before.get(tid, (0, 0))
+    faults_before[tid] = now
+    return now[0] - before[0], now[1] - before[1]
 
 
 def import_(name, globals=None, locals=None, fromlist=(), level=0):  # type: ignore[no-untyped-def]
-    stack = stacks.get(get_ident())
-    try:
-        importer = stack[-1] if stack else globals["__name__"]
-        key = (importer, name, level, fromlist, level and globals["__name__"])
-        if key in seen:
-            return original_import(name, globals, locals, fromlist, level)
-    except (TypeError, KeyError):
-        key = None
+    if loading:
+        pending.append(("R", get_ident(), name, globals, level, fromlist))
+        return original_import(name, globals, locals, fromlist, level)
     module = original_import(name, globals, locals, fromlist, level)
     try:
-        if key is not None:
-            note(importer, name, globals or {}, fromlist, level)
+        key = (globals["__name__"], name, level, tuple(fromlist or ()))
+        if key not in seen:
             seen.add(key)
+            pending.append(("R", get_ident(), name, globals, level, fromlist))
+            flush()
     except Exception:
-        pass
+        pass  # odd arguments: what cannot be recorded must not fail
     return module
 
 
 def begin(where: str) -> None:
     """Starts recording into a file of this process below `where`."""
-    global folder, path
-    folder = where
-    path = f"{where}/{posix.getpid()}.{monotonic_ns()}"
+    global folder, records, used
+    folder, records, used = where, None, 0
+    pid = posix.getpid()
+    file = posix.open(f"{where}/{pid}.{monotonic_ns()}", FLAGS, 0o600)
+    try:
+        posix.ftruncate(file, MAX_BYTES)
+        records = mmap(file, MAX_BYTES)
+    finally:
+        posix.close(file)
     version = ".".join(map(str, sys.version_info[:3]))
-    now = f"{monotonic_ns()}\t{posix.getpid()}\t{posix.getppid()}\t{get_native_id()}"
-    write(f"H\t{now}\t{version}\n")
+    pending.append(("H", 0, monotonic_ns(), pid, posix.getppid(), get_native_id(), version))
+    flush()
 
 
 def in_child() -> None:
@@ -175,16 +193,23 @@ def in_child() -> None:
     ident = get_ident()
     mine = stacks.get(ident)
     stacks.clear()
+    loading.clear()
+    tids[ident] = get_native_id()
     if mine:
         stacks[ident] = mine
-    waiting.clear()
-    begin(folder)
+        loading.add(ident)
+    told.clear()
+    pending.clear()
+    try:  # noqa: SIM105 (contextlib would be one more import in every process)
+        begin(folder)
+    except OSError:
+        pass  # no room, or no right to write there any more: this process is not recorded
 
 
 def install(where: str) -> None:
     begin(where)
     import_.__name__ = import_.__qualname__ = "__import__"
-    for function in (load, import_, request, write, note, asker):
+    for function in (load, import_, ended, flush, line_of, asker):
         function.__code__ = function.__code__.replace(co_filename=FILENAME)
     posix.register_at_fork(after_in_child=in_child)
     setattr(bootstrap, "_find_and_load", load)  # noqa: B010 (a module has no such attribute for mypy)

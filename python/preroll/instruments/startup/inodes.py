@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from preroll.instruments.startup.base import Slice
@@ -15,14 +16,22 @@ def named(slices: Sequence[Slice], processes: Iterable[PythonProcess]) -> list[S
     unnamed = {one.file for one in slices if one.file and one.file.startswith("inode ")}
     names: dict[str, str] = {}
     if unnamed:
-        files = {file for p in processes for load in p.loads for file in load.files}
-        for file in files:
+        sources = {load.file for p in processes for load in p.loads if load.file.startswith("/")}
+        for file in (*sources, *_compiled(sources)):
             number = _number(file)
             if number in unnamed:
                 names[number] = file
     if not names:
         return list(slices)
     return [replace(one, file=names.get(one.file or "", one.file)) for one in slices]
+
+
+def _compiled(sources: Iterable[str]) -> Iterator[str]:
+    """What stands in the caches beside these sources, for whatever Python."""
+    for folder in {os.path.dirname(file) for file in sources}:  # noqa: PTH120 (as below)
+        cache = f"{folder}/__pycache__"
+        with contextlib.suppress(OSError):
+            yield from (f"{cache}/{name}" for name in os.listdir(cache))  # noqa: PTH208
 
 
 def _number(file: str) -> str:

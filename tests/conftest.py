@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import signal
 
-# A shell that starts the tests in the background leaves SIGINT ignored, and every process that a test
-# starts would inherit that: none could be interrupted.
+from hypothesis import HealthCheck, settings
+
+# How fast a machine draws examples says nothing of the code.
+settings.register_profile("preroll", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("preroll")
+
+# A shell that starts the tests in the background leaves SIGINT ignored, and every process that a
+# test starts would inherit that: none could be interrupted.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

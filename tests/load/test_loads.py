@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import Runner
+from loading import Runner
 
 from preroll.errors import InputError
 from preroll.instruments.load.client import Client, Mock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conftest import Runner
+from loading import Runner
 
 from preroll.instruments.load.client import Mock
 from preroll.instruments.load.plan import Plan

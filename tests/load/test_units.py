@@ -136,8 +136,10 @@ def test_urls_and_templates(tmp_path: Path) -> None:
     assert parse_url("http://127.0.0.1:80").is_loopback
     assert not parse_url("http://192.0.2.1:80/v1").is_loopback
     assert parse_url("unix:/s").is_loopback and parse_url("http://h:1/p?q=1").path == "/p?q=1"
-    with pytest.raises(InputError, match="TLS"):
-        parse_url("https://example.org")
+    tls = parse_url("https://example.org").tls
+    assert tls is not None and tls.server_name == "example.org" and not tls.insecure
+    with pytest.raises(InputError, match="allowed"):
+        parse_url("ftp://example.org")
     server = parse_url("http://127.0.0.1:1")
     assert template(server, Ask(api="embeddings"), "x")["path"] == "/v1/embeddings"
     audio = tmp_path / "a.wav"

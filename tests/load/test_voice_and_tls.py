@@ -7,7 +7,7 @@ import wave
 from pathlib import Path
 
 import pytest
-from conftest import Runner
+from loading import Runner
 from speaking import CERTIFICATE, Speaking, pcm, speaking
 
 from preroll.cli.load import main

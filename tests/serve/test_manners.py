@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -68,7 +69,8 @@ def test_an_engine_that_goes_into_the_background_is_ended_and_the_cause_says_so(
         "it is not taken for a replica",
     )
     exits = [e.data["how"] for e in read(service.state.events, kinds=("exit",))]
-    assert all("left 1 behind" in how for how in exits), exits
+    # Two while the one in between, which forks the second time, has not ended yet.
+    assert all(re.search("left [12] behind", how) for how in exits), exits
     assert service.stop() == 0
     assert service.pids() == []
 

@@ -78,6 +78,24 @@ impl Quiet {
         polled
     }
 
+    /// As [`Quiet::poll`] for `work` that `behind` makes go on: what the one says to the other before
+    /// it runs is no reason for another turn.
+    pub fn poll_pair<T>(
+        &self,
+        cx: &mut Context<'_>,
+        mut work: impl FnMut(&mut Context<'_>) -> Poll<T>,
+        mut behind: impl FnMut(&mut Context<'_>),
+    ) -> Poll<T> {
+        self.poll(cx, |cx| {
+            let polled = work(cx);
+            if polled.is_pending() {
+                self.inner.was_woken.store(false, Ordering::Relaxed);
+                behind(cx);
+            }
+            polled
+        })
+    }
+
     fn remember(&self, waker: &Waker) {
         let mut task = self
             .inner
@@ -122,6 +140,39 @@ mod tests {
         assert_eq!((turns, count.0.load(Ordering::Relaxed)), (3, 0));
         kept.unwrap().wake();
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_is_said_before_the_other_runs_is_no_reason_for_another_turn() {
+        let quiet = Quiet::default();
+        let (works, behinds) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+        let polled = quiet.poll_pair(
+            &mut Context::from_waker(Waker::noop()),
+            |cx| {
+                works.set(works.get() + 1);
+                cx.waker().wake_by_ref();
+                match behinds.get() {
+                    2 => Poll::Ready(()),
+                    _ => Poll::Pending,
+                }
+            },
+            |cx| {
+                behinds.set(behinds.get() + 1);
+                cx.waker().wake_by_ref();
+            },
+        );
+        assert!(polled.is_ready());
+        assert_eq!((works.get(), behinds.get()), (3, 2));
+        let polled: Poll<()> = quiet.poll_pair(
+            &mut Context::from_waker(Waker::noop()),
+            |cx| {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            },
+            |_| works.set(works.get() + 1),
+        );
+        assert!(polled.is_pending());
+        assert_eq!(works.get(), 4, "one turn");
     }
 
     #[test]

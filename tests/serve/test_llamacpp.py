@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from openai import OpenAI
@@ -64,6 +65,21 @@ def test_the_openai_package_streams_a_chat_and_control_dies_during_it(
     (start,) = service.starts(1)
     assert {Wait.INIT, Wait.LOAD, Wait.WARM} <= {p.wait for p in start.phases}
     assert sum(p.end_ns - p.start_ns for p in start.phases) == start.ready_ns - start.spawned_ns
+
+
+def test_no_chat_of_a_queue_meets_a_connection_that_the_engine_has_closed(
+    serve: Callable[[str], Served],
+) -> None:
+    """Its server ends the connection behind a stream though it announced to keep it; a request
+    that waits for the slot goes out at that very moment."""
+    service = started(serve, 'queue = { max_wait = "100s" }\n')
+    message = [{"role": "user", "content": "Say a word."}]
+
+    def ask(_: int) -> int:
+        return service.chat(model="smollm2", messages=message, max_tokens=3, stream=True)[0]
+
+    with ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(ask, range(48))) == [200] * 48
 
 
 def test_a_model_comes_back_from_zero_for_a_request(serve: Callable[[str], Served]) -> None:

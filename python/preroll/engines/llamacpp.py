@@ -96,6 +96,8 @@ class LlamaCpp(Engine):
             warmup=warmup,
             slots=self.slots(stage),
             start_timeout_s=stage.start_timeout_s or self.default_start_timeout_s,
+            # It ends the connection behind a streamed answer though it announced to keep it.
+            keepalive_ms=0,
             pty=stage.pty,
             secrets=secrets,
         )

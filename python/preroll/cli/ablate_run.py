@@ -13,7 +13,7 @@ from typing import Any
 from preroll import fingerprints
 from preroll.cli.ablate_options import Options, Variable
 from preroll.config.units import parse_duration
-from preroll.engines.base import ENGINES, Mark, get_engine
+from preroll.engines.guess import engine_marks
 from preroll.errors import InputError
 from preroll.instruments.ablation import explain, export, predict, segments, text
 from preroll.instruments.ablation.change import Change, Kind, one_change
@@ -32,7 +32,6 @@ PAIRS = 8
 MOST_PAIRS = 20
 LIMIT = 1000
 STATUS = {Outcome.INCONCLUSIVE: 3, Outcome.NEEDED: 5}
-HINTS = {"vllm": "vllm", "sglang": "sglang", "trtllm-serve": "trtllm", "llama": "llama.cpp"}
 # Of the options, what an experiment is and what a raw file is gone on with.
 WHAT = (
     *("ready", "health", "cache", "drop", "pairs", "until", "segment", "seed", "timeout"),
@@ -145,8 +144,7 @@ def check(options: Options) -> None:
     if options.pairs is not None and not least <= options.pairs <= LIMIT:
         why = "fewer can never decide" if options.pairs < least else "that is a day's work"
         raise InputError(f"--pairs {options.pairs}: allowed: {least} to {LIMIT}; {why}")
-    if options.engine is not None and options.engine not in ENGINES:
-        raise InputError(f"--engine {options.engine}: allowed: {', '.join(ENGINES)}")
+    engine_marks((), options.engine)  # raises for a name that is not an engine's
     if options.health is not None and not options.health.startswith(("http://", "https://")):
         raise InputError(
             f"--health {options.health!r}: allowed: http://HOST:PORT/PATH or https://…"
@@ -213,16 +211,9 @@ def subject_of(asked: Asked) -> Subject:
         ready=options.ready,
         health=options.health,
         timeout_s=timeout_s(options),
-        marks=marks_of(asked),
+        marks=engine_marks(asked.argv, options.engine),
         pty=options.pty,
     )
-
-
-def marks_of(asked: Asked) -> tuple[Mark, ...]:
-    words = " ".join(asked.argv)
-    guessed = next((name for hint, name in HINTS.items() if hint in words), None)
-    name = asked.options.engine or guessed
-    return get_engine(name).marks if name else ()
 
 
 def timeout_s(options: Options) -> float:

@@ -14,7 +14,7 @@ from preroll import fingerprints, measurements
 from preroll.cli.starts_options import Options
 from preroll.config import Stage, load_app
 from preroll.config.units import parse_duration
-from preroll.engines.base import ENGINES, Mark, get_engine
+from preroll.engines.guess import engine_marks
 from preroll.errors import InputError
 from preroll.instruments.starts import run, totals_s
 from preroll.instruments.starts_launch import Command, HolderLauncher, environment
@@ -78,8 +78,7 @@ def check(options: Options) -> None:
         )
     if options.url is not None and options.idle is None:
         raise InputError("--url: a server is cold only after a rest; say how long: --idle 10m")
-    if options.engine is not None and options.engine not in ENGINES:
-        raise InputError(f"--engine {options.engine}: allowed: {', '.join(ENGINES)}")
+    engine_marks((), options.engine)  # raises for a name that is not an engine's
 
 
 def what(options: Options) -> dict[str, Any]:
@@ -146,17 +145,9 @@ def program(options: Options, folder: Path) -> Command:
         cwd=options.cwd or Path.cwd(),
         ready=parse_ready(options.ready, port),
         timeout_s=timeout_of(options),
-        marks=marks_of(options),
+        marks=engine_marks(options.words, options.engine),
         pty=options.pty,
     )
-
-
-def marks_of(options: Options) -> tuple[Mark, ...]:
-    words = " ".join(options.words)
-    hints = {"vllm": "vllm", "sglang": "sglang", "trtllm-serve": "trtllm", "llama": "llama.cpp"}
-    guessed = next((name for hint, name in hints.items() if hint in words), None)
-    name = options.engine or guessed
-    return get_engine(name).marks if name else ()
 
 
 def timeout_of(options: Options) -> float:

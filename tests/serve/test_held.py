@@ -6,10 +6,10 @@ import json
 import os
 from collections.abc import Callable
 
-import psutil
 import pytest
 from served import Served, engine_stage, until
 
+from preroll.backends.processes import facts_of
 from preroll.errors import InputError
 from preroll.serve.held import held, held_replica
 
@@ -42,11 +42,12 @@ def test_a_hold_ends_with_the_process_that_held(serve: Serve) -> None:
     service = serve(engine_stage())
     service.start()
     (replica,) = service.ready()
-    value = {"replica": replica, "pid": os.getpid(), "created_s": 1.0}
+    value = {"replica": replica, "pid": os.getpid(), "start_ticks": 1}
     service.state.held.write_text(json.dumps(value))
     assert held(service.state) is None, "another process that has got the same number"
-    created_s = psutil.Process().create_time()
-    service.state.held.write_text(json.dumps(value | {"created_s": created_s}))
+    own = facts_of(os.getpid())
+    assert own is not None
+    service.state.held.write_text(json.dumps(value | {"start_ticks": own.start_ticks}))
     assert held(service.state) == replica
     for damaged in ("", "[]", '{"replica": 1}', '{"pid": "x"}'):
         service.state.held.write_text(damaged)

@@ -10,8 +10,7 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
+from preroll.backends.processes import facts_of
 from preroll.config import Stage
 from preroll.core import Start
 from preroll.instruments.starts_launch import Command, HolderLauncher
@@ -58,7 +57,7 @@ def _leftovers(base: Path) -> list[Path]:
     folders = (
         [folder for folder in base.iterdir() if folder.name.isdigit()] if base.is_dir() else []
     )
-    return [folder for folder in folders if not psutil.pid_exists(int(folder.name))]
+    return [folder for folder in folders if facts_of(int(folder.name)) is None]
 
 
 async def _end(folders: list[Path]) -> None:

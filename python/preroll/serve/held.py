@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psutil
-
+from preroll.backends.processes import facts_of, is_alive
 from preroll.errors import InputError, UnavailableError
 from preroll.serve.door import Door
 from preroll.serve.statedir import StateDir, read_json, write_json
@@ -26,10 +25,9 @@ def held(state: StateDir) -> str | None:
     """The replica that a living process holds; None when there is none."""
     value = read_json(state.held)
     try:
-        process = psutil.Process(int(value["pid"]))
-        is_same = abs(process.create_time() - float(value["created_s"])) < 1.0
-        return str(value["replica"]) if is_same else None
-    except (psutil.Error, KeyError, TypeError, ValueError):
+        is_held = is_alive(int(value["pid"]), int(value["start_ticks"]))
+        return str(value["replica"]) if is_held else None
+    except (KeyError, TypeError, ValueError):
         return None
 
 
@@ -50,8 +48,9 @@ def held_replica(state: StateDir, stage: str) -> Iterator[tuple[str, str]]:
         )
     # The last one: with several, the door sends it the least.
     replica, address = ready[-1]["id"], ready[-1]["address"]
-    created_s = psutil.Process().create_time()
-    write_json(state.held, {"replica": replica, "pid": os.getpid(), "created_s": created_s})
+    own = facts_of(os.getpid())
+    assert own is not None
+    write_json(state.held, {"replica": replica, "pid": own.pid, "start_ticks": own.start_ticks})
     try:
         _wait_until_idle(state, stage, replica)
         yield replica, address

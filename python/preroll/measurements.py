@@ -117,6 +117,13 @@ def put(entries: Sequence[Measurement], new: Measurement) -> list[Measurement]:
     return [*kept, new]
 
 
+def keep(app_path: Path, new: Measurement) -> Path:
+    """Puts an entry into the file beside an app file; returns which. Raises InputError."""
+    path = measured_path(app_path)
+    write(path, put(read(path), new))
+    return path
+
+
 def _key(m: Measurement) -> tuple[str, str, str]:
     return m.stage, m.kind, repr(m.fingerprint)
 

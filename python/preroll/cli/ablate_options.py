@@ -8,9 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from preroll.cli.options import Flag
 from preroll.instruments.ablation.state import Cache, Drop
-
-Flag = Annotated[bool, Parameter(negative=())]
 
 
 @Parameter(name="*")

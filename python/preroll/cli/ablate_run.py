@@ -12,7 +12,7 @@ from typing import Any
 
 from preroll import fingerprints
 from preroll.cli.ablate_options import Options, Variable
-from preroll.config.units import parse_duration
+from preroll.cli.options import duration_s
 from preroll.engines.guess import engine_marks
 from preroll.errors import InputError
 from preroll.instruments.ablation import explain, export, predict, segments, text
@@ -149,7 +149,7 @@ def check(options: Options) -> None:
         raise InputError(
             f"--health {options.health!r}: allowed: http://HOST:PORT/PATH or https://…"
         )
-    timeout_s(options)
+    duration_s("--timeout", options.timeout)
     design_of(options)
 
 
@@ -210,17 +210,10 @@ def subject_of(asked: Asked) -> Subject:
         change=asked.change,
         ready=options.ready,
         health=options.health,
-        timeout_s=timeout_s(options),
+        timeout_s=duration_s("--timeout", options.timeout),
         marks=engine_marks(asked.argv, options.engine),
         pty=options.pty,
     )
-
-
-def timeout_s(options: Options) -> float:
-    try:
-        return parse_duration(options.timeout)
-    except ValueError as error:
-        raise InputError(f"--timeout {options.timeout}: {error}") from None
 
 
 def prediction_of(asked: Asked) -> predict.Prediction | None:

@@ -47,9 +47,7 @@ class Found:
             entry = measurement(cliff, self.stage, mark, now)
         except RefusedError as error:
             return [str(error)]
-        path = measurements.measured_path(self.app.path)
-        measurements.write(path, measurements.put(measurements.read(path), entry))
-        return [f"written to {path}"]
+        return [f"written to {measurements.keep(self.app.path, entry)}"]
 
 
 def find(target: str, stage: str | None) -> Found:

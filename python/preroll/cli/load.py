@@ -12,7 +12,8 @@ import cyclopts
 from cyclopts import Parameter
 
 from preroll.cli.call import call
-from preroll.cli.load_options import Flag, Promise, Request, Shape, Trust
+from preroll.cli.load_options import Promise, Request, Shape, Trust
+from preroll.cli.options import Flag
 from preroll.instruments.load.compare import compare, records_of, table
 from preroll.instruments.load.report import markdown
 from preroll.instruments.load.run import Job, run

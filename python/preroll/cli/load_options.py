@@ -10,24 +10,19 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from preroll.cli.load_inputs import header_pairs, model_of, prompts_from
-from preroll.config.units import parse_duration
+from preroll.cli.options import duration_s
 from preroll.errors import InputError
 from preroll.instruments.load.plan import Plan
 from preroll.instruments.load.requests import Ask, Live, Server, conversation, parse_url, template
 from preroll.instruments.load.result import Targets
 from preroll.instruments.load.traces import Arrival, read_trace
 
-Flag = Annotated[bool, Parameter(negative=())]
-
 
 def seconds(text: str | None, name: str) -> float | None:
     """A duration of the command line. Raises InputError that names the option."""
     if text is None:
         return None
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise InputError(f"{name} '{text}': {error}") from None
+    return duration_s(name, text)
 
 
 def numbers(text: str) -> tuple[int, ...]:

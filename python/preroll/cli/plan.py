@@ -12,8 +12,8 @@ from cyclopts import Parameter
 
 from preroll import measurements
 from preroll.cli.call import call
+from preroll.cli.options import Flag, duration_s
 from preroll.cli.plan_inputs import parse_slo, parse_traffic
-from preroll.config.units import parse_duration
 from preroll.core import Measurement, Preparedness
 from preroll.errors import InputError
 from preroll.planning import arrivals, models, probe
@@ -31,7 +31,6 @@ HELP = f"""{__doc__}
     preroll plan --list              built-in models and devices
     preroll plan --measure-here [--model M]     this machine's memory bandwidth, and what it allows
 """
-Flag = Annotated[bool, Parameter(negative=())]
 
 app = cyclopts.App(name="preroll plan", help=HELP, help_format="plaintext", version_flags=[])
 
@@ -153,20 +152,13 @@ def ask(o: Options) -> Ask:
         o.stage or _only_stage(measured),
         models.reference(o.model),
         o.spike,
-        _duration("--client-timeout", o.client_timeout),
+        duration_s("--client-timeout", o.client_timeout),
         o.retries,
         o.calls,
         o.price,
         measured,
         nodes if nodes > 1 else None,
     )
-
-
-def _duration(flag: str, text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise InputError(f"{flag} is {text!r}: {error}") from None
 
 
 def _measurements(path: Path | None) -> list[Measurement]:

@@ -109,6 +109,4 @@ def _keep(app: App, first: str, second: str, result: colocation.Colocation) -> P
         fingerprint=fingerprint(app.stages[first], app.directory, DigestCache(cache_path())),
         extra=dict(colocation.extra(result)),
     )
-    path = measurements.measured_path(app.path)
-    measurements.write(path, measurements.put(measurements.read(path), entry))
-    return path
+    return measurements.keep(app.path, entry)

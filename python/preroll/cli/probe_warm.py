@@ -130,6 +130,4 @@ def _keep(found: Found, result: warmth.Warmth) -> list[str]:
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         fingerprint=fingerprint(stage, found.app.directory, DigestCache(cache_path())),
     )
-    path = measurements.measured_path(found.app.path)
-    measurements.write(path, measurements.put(measurements.read(path), entry))
-    return [f"written to {path}"]
+    return [f"written to {measurements.keep(found.app.path, entry)}"]

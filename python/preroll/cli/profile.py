@@ -12,8 +12,8 @@ from pathlib import Path
 import cyclopts
 
 from preroll.cli.call import call
+from preroll.cli.options import duration_s
 from preroll.cli.profile_options import Gate, Options, Outputs
-from preroll.config.units import parse_duration
 from preroll.errors import InputError
 from preroll.instruments import startup
 from preroll.instruments.startup import diff, profile_file, text
@@ -89,14 +89,10 @@ def command(words: Sequence[str]) -> cyclopts.App:
 
 
 def measure(how: Options, words: Sequence[str]) -> Profile:
-    try:
-        timeout_s = parse_duration(how.timeout)
-    except ValueError as error:
-        raise InputError(f"--timeout {how.timeout}: {error}") from None
     return startup.run(
         words,
         how.ready,
-        timeout_s=timeout_s,
+        timeout_s=duration_s("--timeout", how.timeout),
         hook=how.hook,
         recorder=how.recorder,
         engine=how.engine,

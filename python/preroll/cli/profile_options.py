@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-Flag = Annotated[bool, Parameter(negative=())]
+from preroll.cli.options import Flag
 
 
 @Parameter(name="*")

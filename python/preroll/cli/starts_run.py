@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from preroll import fingerprints, measurements
+from preroll.cli.options import duration_s
 from preroll.cli.starts_options import Options
 from preroll.config import Stage, load_app
-from preroll.config.units import parse_duration
 from preroll.engines.guess import engine_marks
 from preroll.errors import InputError
 from preroll.instruments.starts import run, totals_s
@@ -111,7 +111,7 @@ def url_launcher(options: Options) -> UrlLauncher:
             body = options.body.read_bytes()
         except OSError as error:
             raise InputError(f"--body {options.body}: {error.strerror}") from None
-    idle_s, timeout_s = duration("--idle", options.idle or "0s"), timeout_of(options)
+    idle_s, timeout_s = duration_s("--idle", options.idle or "0s"), timeout_of(options)
     return UrlLauncher(address, path, body, idle_s, timeout_s)
 
 
@@ -151,14 +151,7 @@ def program(options: Options, folder: Path) -> Command:
 
 
 def timeout_of(options: Options) -> float:
-    return duration("--timeout", options.timeout or TIMEOUT)
-
-
-def duration(option: str, text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise InputError(f"{option} {text}: {error}") from None
+    return duration_s("--timeout", options.timeout or TIMEOUT)
 
 
 def on_each(options: Options) -> Callable[[Launched], None]:
@@ -193,6 +186,5 @@ def save(options: Options, launches: list[Launched]) -> None:
     digests = fingerprints.DigestCache(fingerprints.cache_path())
     fingerprint = fingerprints.fingerprint(stage, directory, digests)
     entry = measurements.of_starts(stage.name, totals_s(launches), fingerprint, datetime.now(UTC))
-    path = measurements.measured_path(options.app)
-    measurements.write(path, measurements.put(measurements.read(path), entry))
+    path = measurements.keep(options.app, entry)
     print(f"written to {path}; preroll check compares it with time-outs")

@@ -12,7 +12,7 @@ import score as scoring
 from running import ablated, profiled
 from surroundings import Place, python_for_anyone
 
-from preroll.instruments.ablation import raw as rawfiles
+from preroll.instruments.ablation.raw import RawFile
 from preroll.instruments.ablation.sequential import Plan, looks
 from preroll.instruments.ablation.verdict import Outcome, Pair, Question, judge
 
@@ -58,7 +58,7 @@ def same_against_same(place: Place) -> Figures:
     """Runs of one command recorded as if they were two, and how often resampled pairs of them
     are called different, by the code that makes every verdict."""
     ablated(place, "aa", ["--env=PLANTED_NOTHING=1"], AA_PAIRS)
-    _, runs = rawfiles.read(place.folder / "aa.raw")
+    _, runs = RawFile.read(place.folder / "aa.raw")
     totals = [run.total_s for run in runs if run.is_sample and run.total_s is not None]
     plan = Plan(looks(12))
     fixed = false_share(totals, 8, Question(), RESAMPLES)

@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from preroll.instruments.ablation import pages, raw
+from preroll.instruments.ablation import pages
 from preroll.instruments.ablation.measure import pairs_of, samples_of
+from preroll.instruments.ablation.raw import RawFile
 
 PREROLL = (sys.executable, "-m", "preroll", "ablate")
 
@@ -25,7 +26,7 @@ def ablate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def pairs(path: Path) -> int:
-    return len(pairs_of(raw.read(path)[1])) if path.exists() else 0
+    return len(pairs_of(RawFile.read(path)[1])) if path.exists() else 0
 
 
 @pytest.mark.slow
@@ -57,7 +58,7 @@ def test_a_cold_start_is_proved_by_what_was_read(worker: Path, command: list[str
         "--out=raw", "--", *command,
     )  # fmt: skip
     assert ran.returncode in (0, 3), ran.stderr
-    samples = samples_of(raw.read(worker / "raw")[1])
+    samples = samples_of(RawFile.read(worker / "raw")[1])
     assert len(samples) == 6
     assert all(run.read_bytes >= 8 << 20 for pair in samples for run in pair)
 

@@ -13,7 +13,6 @@ import pytest
 from preroll.core import Phase, Start, Wait
 from preroll.engines.bill import Line
 from preroll.errors import InputError, UnavailableError
-from preroll.instruments.ablation import raw as rawfiles
 from preroll.instruments.ablation import segments, sequential, verdict
 from preroll.instruments.ablation.launch import Ran
 from preroll.instruments.ablation.measure import (
@@ -24,12 +23,13 @@ from preroll.instruments.ablation.measure import (
     pairs_of,
     samples_of,
 )
-from preroll.instruments.ablation.raw import Arm, Header, RawFile, Run
+from preroll.instruments.ablation.raw import Arm, RawFile, Run
 from preroll.instruments.ablation.reads import Reads
 from preroll.instruments.ablation.report import report
 from preroll.instruments.ablation.state import Cache, Keeper
 from preroll.instruments.ablation.text import report_lines
 from preroll.instruments.ablation.verdict import Outcome, Question
+from preroll.instruments.raw_lines import Header
 
 S = 1_000_000_000
 MIB = 1 << 20
@@ -98,8 +98,8 @@ def test_a_run_from_the_wrong_state_is_kept_aside_and_repeated(tmp_path: Path) -
     assert [run.discarded for run in runs if run.discarded] == [
         "not warm: its processes read 50.0 MiB from a device"
     ] * 2
-    assert len(samples_of(raw.runs)) == 6
-    shown = report(raw.runs, Question(), change="--env A=1", cache="warm")
+    assert len(samples_of(raw.samples)) == 6
+    shown = report(raw.samples, Question(), change="--env A=1", cache="warm")
     assert shown.num_discarded == 2
     assert "discarded and repeated: 2 runs" in "\n".join(report_lines(shown))
 
@@ -108,14 +108,14 @@ def test_a_state_that_cannot_be_had_ends_it_with_what_there_is(tmp_path: Path) -
     raw = new_raw(tmp_path / "raw")
     with pytest.raises(UnavailableError, match=r"4 runs in a row .* not warm"):
         experiment(Runner(wrong=set(range(7, 99))), raw)
-    assert len(pairs_of(raw.runs)) == 2
+    assert len(pairs_of(raw.samples)) == 2
 
 
 def test_a_variant_that_does_not_get_ready_is_needed(tmp_path: Path) -> None:
     raw = new_raw(tmp_path / "raw")
     with pytest.raises(NeededError, match="status 1"):
         experiment(Runner(failing={2, 3}), raw)
-    shown = report(raw.runs, Question(), change="x", cache="warm", needed="ended with status 1")
+    shown = report(raw.samples, Question(), change="x", cache="warm", needed="ended with status 1")
     assert shown.outcome is Outcome.NEEDED
     assert "does not get ready" in "\n".join(report_lines(shown))
 
@@ -123,8 +123,8 @@ def test_a_variant_that_does_not_get_ready_is_needed(tmp_path: Path) -> None:
 def test_one_failure_of_a_variant_is_not_enough(tmp_path: Path) -> None:
     raw = new_raw(tmp_path / "raw")
     experiment(Runner(failing={2}), raw)
-    assert len(pairs_of(raw.runs)) == 6
-    assert [run.failure for run in raw.runs if run.failure] == ["run 2 ended with status 1"]
+    assert len(pairs_of(raw.samples)) == 6
+    assert [run.failure for run in raw.samples if run.failure] == ["run 2 ended with status 1"]
 
 
 def test_a_variant_that_stops_getting_ready_is_not_called_needed(tmp_path: Path) -> None:
@@ -149,12 +149,12 @@ def test_an_interrupted_experiment_is_valid_and_goes_on(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b'{"pair": 4, "arm": "con')  # a line cut off by a crash
     again = RawFile.resume(path)
-    before = pairs_of(again.runs)
+    before = pairs_of(again.samples)
     assert len(before) == 3
     experiment(Runner(), again)
-    after = pairs_of(again.runs)
+    after = pairs_of(again.samples)
     assert after[:3] == before and len(after) == 6
-    assert rawfiles.read(path)[1] == again.runs
+    assert RawFile.read(path)[1] == again.samples
 
 
 def test_it_stops_at_the_first_look_that_decides(tmp_path: Path) -> None:
@@ -162,21 +162,21 @@ def test_it_stops_at_the_first_look_that_decides(tmp_path: Path) -> None:
     question = Question(margin=0.05, plan=plan)
     raw = new_raw(tmp_path / "raw")
     experiment(Runner(saving_s=2.0), raw, 20, question)
-    assert len(pairs_of(raw.runs)) == 8
+    assert len(pairs_of(raw.samples)) == 8
     same = new_raw(tmp_path / "same")
     experiment(Runner(saving_s=0.0), same, 20, question)
-    found = verdict.judge(pairs_of(same.runs), question)
+    found = verdict.judge(pairs_of(same.samples), question)
     assert found.total.outcome is Outcome.NO_CHANGE
     noisy = new_raw(tmp_path / "noisy")
     experiment(Runner(saving_s=0.0, spread_s=3.0), noisy, 12, question)
-    assert len(pairs_of(noisy.runs)) == 12
+    assert len(pairs_of(noisy.samples)) == 12
 
 
 def test_registered_segments_are_tested_and_grown_phases_shown(tmp_path: Path) -> None:
     raw = new_raw(tmp_path / "raw")
     names = ("load", "loading..loaded", "weights")
     experiment(Runner(saving_s=2.0), raw, 6, None, *names)
-    shown = report(raw.runs, Question(segments=names), change="--env A=1", cache="warm")
+    shown = report(raw.samples, Question(segments=names), change="--env A=1", cache="warm")
     assert shown.verdict is not None
     load, between, label = shown.verdict.segments
     assert load.saving_s == label.saving_s == pytest.approx(2.0, abs=0.2)

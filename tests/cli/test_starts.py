@@ -18,7 +18,7 @@ from preroll.cli import starts
 from preroll.core import Gap, Phase, Start, Wait
 from preroll.errors import InputError, UnavailableError
 from preroll.events import EventLog
-from preroll.instruments.starts_raw import read
+from preroll.instruments.starts_raw import RawFile
 
 PROGRAM = ["--", sys.executable, "-c", "print('x')"]
 
@@ -79,7 +79,7 @@ def test_launches_are_measured_and_an_experiment_goes_on(
     assert "spread" in output
     assert "p90     refused: it needs at least 29 starts" in output
     assert starts.main(["--resume", str(raw), "--run", "3"]) == 0
-    assert len(read(raw)[1]) == 3
+    assert len(RawFile.read(raw)[1]) == 3
     with pytest.raises(InputError, match="was measured with argv"):
         starts.main(["--resume", str(raw), "--run", "4", "--", "other"])
 
@@ -152,14 +152,14 @@ def test_an_experiment_that_is_interrupted_or_killed_leaves_a_valid_file(
         time.sleep(0.02)
     process.send_signal(number)
     output, _ = process.communicate(timeout=100)
-    done = len(read(raw)[1])
+    done = len(RawFile.read(raw)[1])
     assert done >= 2
     if number is signal.SIGINT:
         assert process.returncode == 130
         assert f"go on with --resume {raw}" in output.decode()
         assert "median" in output.decode()
     assert starts.main(["--resume", str(raw), "--run", str(done + 1)]) == 0
-    assert len(read(raw)[1]) == done + 1
+    assert len(RawFile.read(raw)[1]) == done + 1
     assert not list(tmp_path.glob("*.state"))
     deadline = time.monotonic() + 60
     while any(mark in " ".join(p.info["cmdline"] or ()) for p in processes()):

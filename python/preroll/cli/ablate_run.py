@@ -21,11 +21,12 @@ from preroll.instruments.ablation.exact import MIN_PAIRS
 from preroll.instruments.ablation.launch import Launcher, Subject
 from preroll.instruments.ablation.measure import Design, Experiment, NeededError
 from preroll.instruments.ablation.moved import Moved
-from preroll.instruments.ablation.raw import Header, RawFile, Run
+from preroll.instruments.ablation.raw import RawFile, Run
 from preroll.instruments.ablation.report import Report, report
 from preroll.instruments.ablation.sequential import FIRST_LOOK, Plan, looks
 from preroll.instruments.ablation.state import Cache, Drop, Keeper
 from preroll.instruments.ablation.verdict import Outcome, Question
+from preroll.instruments.raw_lines import Header
 from preroll.instruments.starts_launch import environment
 
 PAIRS = 8
@@ -72,7 +73,7 @@ def run(words: tuple[str, ...], variable: Variable, options: Options) -> int:
     finally:
         raw.close()
         result = report(
-            raw.runs,
+            raw.samples,
             question_of(asked.options),
             change=str(asked.change),
             cache=asked.options.cache,

@@ -16,9 +16,10 @@ from preroll.cli.starts_options import Options
 from preroll.config import Stage, load_app
 from preroll.engines.guess import engine_marks
 from preroll.errors import InputError
+from preroll.instruments.raw_lines import Header
 from preroll.instruments.starts import run, totals_s
 from preroll.instruments.starts_launch import Command, HolderLauncher, environment
-from preroll.instruments.starts_raw import Header, Launched, RawFile
+from preroll.instruments.starts_raw import Launched, RawFile
 from preroll.instruments.starts_ready import parse_ready, split_url
 from preroll.instruments.starts_stage import command_of, free_port
 from preroll.instruments.starts_text import distribution, one_start, waits_over
@@ -41,9 +42,9 @@ def measure_starts(options: Options) -> int:
         status = 130
     finally:
         raw.close()
-        show(raw.launches)
+        show(raw.samples)
     if status == 0 and options.app is not None:
-        save(options, raw.launches)
+        save(options, raw.samples)
     return status
 
 

@@ -27,10 +27,10 @@ async def run(
 
     Raises UnavailableError with the cause when launches keep failing.
     """
-    done = len(totals_s(raw.launches))
+    done = len(totals_s(raw.samples))
     failures = 0
     while done < count:
-        number = len(raw.launches) + 1
+        number = len(raw.samples) + 1
         date = datetime.now(UTC).isoformat(timespec="seconds")
         try:
             launched = Launched(number, date, await launcher(number))

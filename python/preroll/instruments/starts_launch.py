@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns
+from typing import Self
 
 from preroll.backends.base import Limits, ProcessSpec, ProcessStatus, Stdio
 from preroll.backends.local import LocalBackend
@@ -43,21 +44,18 @@ class Command:
     address: str = ""
 
 
-class HolderLauncher:
-    """Launches commands under holders of the state directory `root`; an async context.
+class Holders:
+    """Holders of the state directory `root`, which is removed behind it; an async context.
 
-    What a killed predecessor has left running in `root` is ended first. `make` gives the command
-    of each launch, with a folder for its sockets: no two launches share a port or a socket, so
-    that none finds what the one before has left.
+    What a killed predecessor has left running in `root` is ended first.
     """
 
-    def __init__(self, root: Path, make: Callable[[Path], Command]) -> None:
+    def __init__(self, root: Path) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root = root
-        self._make = make
         self._backend = LocalBackend(root)
 
-    async def __aenter__(self) -> HolderLauncher:
+    async def __aenter__(self) -> Self:
         await self._end_all()
         return self
 
@@ -71,6 +69,16 @@ class HolderLauncher:
         left = await self._backend.adopt()
         for status in (*left.running, *left.exited):
             await end(self._backend, status.id)
+
+
+class HolderLauncher(Holders):
+    """Launches commands under holders. `make` gives the command of each launch, with a folder for
+    its sockets: no two launches share a port or a socket, so that none finds what the one before
+    has left."""
+
+    def __init__(self, root: Path, make: Callable[[Path], Command]) -> None:
+        super().__init__(root)
+        self._make = make
 
     async def __call__(self, number: int) -> Start:
         return await self.launch(number).start()

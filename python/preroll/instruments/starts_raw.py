@@ -1,17 +1,12 @@
-"""Raw samples of launches: JSON lines, one after each launch, valid whenever the writer dies."""
+"""Raw samples of launches, one line after each."""
 
 from __future__ import annotations
 
-import json
-import os
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from preroll.core import Gap, Phase, Preparedness, Start, Wait
-from preroll.errors import InputError
-
-FORMAT = "preroll starts 1"
+from preroll.instruments.raw_lines import RawLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +17,6 @@ class Launched:
     date: str
     start: Start | None = None
     failure: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What was launched; a file is resumed only with the same."""
-
-    what: dict[str, Any]
-    machine: dict[str, str] = field(default_factory=dict)
 
 
 def start_to_json(start: Start) -> dict[str, Any]:
@@ -57,69 +44,16 @@ def start_from_json(data: dict[str, Any]) -> Start:
     )
 
 
-class RawFile:
-    """The file of one experiment. Every line is written whole and reaches the disk at once."""
+class RawFile(RawLines[Launched]):
+    format = "preroll starts 1"
+    command = "preroll starts"
 
-    def __init__(self, path: Path, header: Header) -> None:
-        """Makes a new file. Raises InputError when there is one already or it cannot be made."""
-        self.path = path
-        self.header = header
-        self.launches: list[Launched] = []
-        try:
-            self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY, 0o644)
-        except FileExistsError:
-            raise InputError(f"{path}: exists already; go on with --resume {path}") from None
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from None
-        self._write({"format": FORMAT, "what": header.what, "machine": header.machine})
+    @staticmethod
+    def to_json(sample: Launched) -> dict[str, Any]:
+        start = start_to_json(sample.start) if sample.start else None
+        return {"run": sample.run, "date": sample.date, "start": start, "failure": sample.failure}
 
-    @classmethod
-    def resume(cls, path: Path) -> RawFile:
-        """Opens an earlier file to append to it; a last line that was cut off is removed."""
-        header, launches, length = _read(path)
-        raw = cls.__new__(cls)
-        raw.path, raw.header, raw.launches = path, header, launches
-        raw._file = os.open(path, os.O_APPEND | os.O_WRONLY)
-        os.ftruncate(raw._file, length)
-        return raw
-
-    def append(self, launched: Launched) -> None:
-        self.launches.append(launched)
-        start = start_to_json(launched.start) if launched.start else None
-        line = {"run": launched.run, "date": launched.date, "start": start}
-        self._write({**line, "failure": launched.failure})
-
-    def _write(self, data: dict[str, Any]) -> None:
-        os.write(self._file, json.dumps(data, separators=(",", ":")).encode() + b"\n")
-        os.fsync(self._file)
-
-    def close(self) -> None:
-        os.close(self._file)
-
-
-def read(path: Path) -> tuple[Header, list[Launched]]:
-    """The header and every whole line. Raises InputError when it is another kind of file."""
-    header, launches, _ = _read(path)
-    return header, launches
-
-
-def _read(path: Path) -> tuple[Header, list[Launched], int]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    whole = data[: data.rfind(b"\n") + 1]
-    try:
-        head, *lines = [json.loads(line) for line in whole.splitlines()]
-        if head["format"] != FORMAT:
-            raise ValueError(head["format"])
-        header = Header(head["what"], head["machine"])
-        launches = [_launched(line) for line in lines]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not a file of preroll starts ({error!r})") from None
-    return header, launches, len(whole)
-
-
-def _launched(line: dict[str, Any]) -> Launched:
-    start = start_from_json(line["start"]) if line["start"] else None
-    return Launched(line["run"], line["date"], start, line["failure"])
+    @staticmethod
+    def from_json(line: dict[str, Any]) -> Launched:
+        start = start_from_json(line["start"]) if line["start"] else None
+        return Launched(line["run"], line["date"], start, line["failure"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from preroll.instruments.ablation.change import Applied, Change
 from preroll.instruments.ablation.files import open_files
 from preroll.instruments.ablation.raw import Arm
 from preroll.instruments.ablation.reads import Reads, reads_of, tree_of
-from preroll.instruments.starts_launch import Command, Launch, end
+from preroll.instruments.starts_launch import Command, Holders, Launch
 from preroll.instruments.starts_ready import Answers, parse_ready
 from preroll.instruments.starts_stage import free_port
 
@@ -62,30 +61,16 @@ class Ran:
     seen: set[str] = field(default_factory=set)
 
 
-class Launcher:
-    """Runs either arm; an async context over the state directory `root`."""
+class Launcher(Holders):
+    """Runs either arm."""
 
     def __init__(self, root: Path, subject: Subject) -> None:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        super().__init__(root)
         self.subject = subject
-        self._root = root
-        self._backend = LocalBackend(root)
         self._count = 0
 
-    async def __aenter__(self) -> Launcher:
-        await self._end_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._end_all()
-        self._backend.close()
-        shutil.rmtree((self._root / "run").resolve(), ignore_errors=True)
-        shutil.rmtree(self._root, ignore_errors=True)
-
     async def _end_all(self) -> None:
-        left = await self._backend.adopt()
-        for status in (*left.running, *left.exited):
-            await end(self._backend, status.id)
+        await super()._end_all()
         self._count = len(list((self._root / "holders").glob("*")))
 
     async def run(self, arm: Arm, *, is_watched: bool = False) -> Ran:

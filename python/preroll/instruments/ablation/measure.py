@@ -67,12 +67,12 @@ class Experiment:
         """
         await self._rehearse(learn)
         while not self.is_done():
-            number = max((run.pair for run in self._raw.runs), default=0) + 1
+            number = max((run.pair for run in self._raw.samples), default=0) + 1
             for arm in order(self._design.seed, number):
                 await self._sample(number, arm)
 
     def is_done(self) -> bool:
-        done, plan = pairs_of(self._raw.runs), self._design.question.plan
+        done, plan = pairs_of(self._raw.samples), self._design.question.plan
         if len(done) >= self._design.pairs:
             return True
         return (
@@ -125,7 +125,7 @@ class Experiment:
 
     def _failed(self, failure: str) -> UnavailableError:
         """A variant that was ready before is unreliable; one that never was needs the thing."""
-        ready = sum(run.arm is Arm.VARIANT and run.total_s is not None for run in self._raw.runs)
+        ready = sum(run.arm is Arm.VARIANT and run.total_s is not None for run in self._raw.samples)
         if ready == 0:
             return NeededError(failure)
         return UnavailableError(f"the variant was ready {ready} times, and then no more\n{failure}")

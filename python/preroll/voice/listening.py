@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from preroll.voice.activity import Edge
 from preroll.voice.arrivals import Arrivals
 from preroll.voice.gauges import Gauges
+from preroll.voice.hearing import Ear
 from preroll.voice.live import Job, LiveTranscript, Update
 from preroll.voice.models import Call, ModelError, Models
 from preroll.voice.pcm import Samples
@@ -46,6 +47,13 @@ class Listener:
         self._idle = asyncio.Event()
         self._error: Exception | None = None
         self._idle.set()
+
+    def accept(self, ear: Ear, data: bytes) -> list[Edge]:
+        """Takes what the client sent; the processor time of this thread for it is counted."""
+        began_s = time.thread_time()
+        edges = self.push(ear.push(data))
+        self._gauges.accept.observe(time.thread_time() - began_s)
+        return edges
 
     def push(self, samples: Samples) -> list[Edge]:
         """Takes samples, at a cost far below a millisecond for 20 of them."""
@@ -137,8 +145,3 @@ class Listener:
             await self._heard(update, lag_ms)
             if update.is_end:
                 self.calls.clear()
-
-
-def thread_s() -> float:
-    """The processor time of this thread, for what accepting audio costs."""
-    return time.thread_time()

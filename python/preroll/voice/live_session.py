@@ -16,9 +16,10 @@ from preroll.voice import wire
 from preroll.voice.activity import Edge
 from preroll.voice.gauges import Gauges
 from preroll.voice.hearing import Ear
-from preroll.voice.listening import Listener, thread_s
+from preroll.voice.listening import Listener
 from preroll.voice.live import LiveTranscript, Update
 from preroll.voice.models import ModelError, Models
+from preroll.voice.patience import Patience
 from preroll.voice.silero import Silero
 from preroll.worker.session import Session
 
@@ -32,12 +33,11 @@ class LiveSession:
         self, socket: Session, settings: wire.SessionSettings, models: Models, gauges: Gauges
     ) -> None:
         self._socket = socket
-        self._gauges = gauges
         self._ear = Ear(settings)
         live = LiveTranscript(Silero().push, activity=settings.activity)
         self._listener = Listener(live, models, gauges, self._heard, self._failed)
         self._text: list[str] = []
-        self._num_errors = 0
+        self._patience = Patience(socket)
 
     async def run(self) -> None:
         await self._socket.send({"type": "ready"})
@@ -57,16 +57,9 @@ class LiveSession:
         try:
             said = wire.parse(message, COMMANDS)
         except InputError as error:
-            await self._socket.send(wire.error(str(error), "bad_message"))
-            self._num_errors += 1
-            if self._num_errors >= wire.MAX_ERRORS:
-                await self._socket.close(1008, "too many bad messages")
-            return self._num_errors < wire.MAX_ERRORS
+            return await self._patience.answer(error)
         if isinstance(said, bytes):
-            began_s = thread_s()
-            edges = self._listener.push(self._ear.push(said))
-            self._gauges.accept.observe(thread_s() - began_s)
-            await self._tell(edges)
+            await self._tell(self._listener.accept(self._ear, said))
             await self._listener.room()
             return True
         if said.kind == "end":

@@ -20,10 +20,11 @@ from preroll.voice.answering import Answer, TurnMarks
 from preroll.voice.gauges import Gauges
 from preroll.voice.hearing import Ear
 from preroll.voice.history import History
-from preroll.voice.listening import Listener, thread_s
+from preroll.voice.listening import Listener
 from preroll.voice.live import LiveSettings, LiveTranscript, Update
 from preroll.voice.live_session import update_message
 from preroll.voice.models import ModelError, Models
+from preroll.voice.patience import Patience
 from preroll.voice.playing import Player
 from preroll.voice.silero import Silero
 from preroll.worker.session import Session
@@ -55,7 +56,7 @@ class Talk:
         self._decided_s = self._speech_end_s = 0.0
         self._answer: Answer | None = None
         self._answering: asyncio.Task[None] | None = None
-        self._num_errors = 0
+        self._patience = Patience(socket)
 
     async def run(self) -> None:
         await self._socket.send({"type": "ready", "output_rate": self._settings.output_rate_hz})
@@ -78,15 +79,8 @@ class Talk:
             if isinstance(said, wire.Command):
                 return await self._command(said)
         except InputError as error:
-            await self._socket.send(wire.error(str(error), "bad_message"))
-            self._num_errors += 1
-            if self._num_errors >= wire.MAX_ERRORS:
-                await self._socket.close(1008, "too many bad messages")
-            return self._num_errors < wire.MAX_ERRORS
-        began_s = thread_s()
-        edges = self._listener.push(self._ear.push(said))
-        self._gauges.accept.observe(thread_s() - began_s)
-        await self._edges(edges)
+            return await self._patience.answer(error)
+        await self._edges(self._listener.accept(self._ear, said))
         await self._listener.room()
         return True
 

@@ -89,7 +89,7 @@ def test_an_earlier_profile_can_be_shown_again(
     [
         (["--fail-above", "10%", "--", "true"], "needs --baseline"),
         (["--baseline", "nowhere.json", "--", "true"], "cannot be read"),
-        (["--timeout", "soon", "--", "true"], "--timeout soon"),
+        (["--timeout", "soon", "--", "true"], "--timeout 'soon'"),
         (["--html", "nowhere/at/all.html", "--", "true"], "there is no folder"),
         (["--recorder", "magic", "--", "true"], "allowed: auto"),
         (["--engine", "magic", "--", "true"], "--engine magic"),

@@ -48,11 +48,11 @@ def naive_requests(cliff: Cliff, truth: Truth) -> float:
     """What a step ramp costs that visits every level up to collapse and looks at each as long as
     the search looked at the levels next to its thresholds (in multiples of the level)."""
     near = [
-        count / level
-        for level, _, count in cliff.up
-        if any(abs(level - t) <= max(1, 0.05 * t) for t in truth.levels.values())
+        seen.count / seen.level
+        for seen in cliff.up
+        if any(abs(seen.level - t) <= max(1, 0.05 * t) for t in truth.levels.values())
     ]
-    cycles = statistics.median(near) if near else float(SETTINGS.cycles)
+    cycles = statistics.median(near) if near else float(SETTINGS.passes[-1].cycles)
     top = truth.levels[COLLAPSE]
     return sum((cycles + 1) * level for level in range(1, top + 1))
 

@@ -54,6 +54,21 @@ def test_where_no_rate_holds_no_target_is_written() -> None:
     assert "target" not in measurement(found, "chat", MARK, NOW).extra
 
 
+def test_runs_are_shortened_to_the_time_there_is_and_none_begins_that_could_decide_nothing() -> (
+    None
+):
+    counts: list[int] = []
+
+    def send(rate_per_s: float, count: int) -> tuple[list[bool], float]:
+        counts.append(count)
+        return [True] * count, 1.0
+
+    left = iter([5.0, 3.0, 2.0])
+    runs = confirm(cliff(), 100.0, send, lambda: next(left))
+    assert counts == [200, 97]  # half of the time at 80, then at 65 per second; 50 would be left
+    assert [run.count for run in runs] == counts
+
+
 def test_arrivals_over_real_sockets_come_at_the_rate_and_are_judged_by_the_promise() -> None:
     with Mock(ttft_ms=20, gap_ms=1, tokens=2) as mock:
         server = parse_url(mock.url)

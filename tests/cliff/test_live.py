@@ -51,7 +51,9 @@ def test_a_planted_cliff_of_a_stage_is_found_on_a_replica_of_its_own_and_kept_be
     assert collapse["name"] == "collapse" and 12 <= collapse["level"] <= 20
     assert json.loads(capsys.readouterr().out)["requests"] == result["requests"]
     assert len(read(tmp_path / "out" / "records.ndjson").measured) >= result["requests"]
-    assert "<svg" in (tmp_path / "out" / "report.html").read_text()
+    drawn = (tmp_path / "out" / "plot.svg").read_text()
+    assert drawn.strip() in (tmp_path / "out" / "report.html").read_text()
+    assert len(result["requests_per_s"]) >= len(result["up"])
     assert "a replica of its own" in result["notes"][0]
     written = measurements.read(tmp_path / "app.measured.toml")
     # Unresolved on a slow machine is an answer (3) and writes nothing; a limit is below the cliff.
@@ -59,6 +61,18 @@ def test_a_planted_cliff_of_a_stage_is_found_on_a_replica_of_its_own_and_kept_be
     assert all(1 <= m.value < 16 for m in written)
     assert status != 0 or result["open_runs"]
     assert not any((home / "preroll" / MEASURING).iterdir())
+
+
+def test_a_stage_that_promises_something_is_held_to_it(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = app_of_mock(tmp_path, ttft_ms=1, tokens=2)
+    arguments = [str(app), "--max-tokens", "2", "--max-requests", "140"]
+    with pytest.raises(InputError, match="ttft_p95"):
+        main(arguments)
+    app.write_text(app.read_text() + 'slo = { ttft_p95 = "120ms", pace = "40ms" }\n')
+    assert main([*arguments, "--out", str(tmp_path / "out")]) == 3
+    assert "ttft ≤ 120 ms, gap ≤ 40 ms" in capsys.readouterr().out
 
 
 def test_what_a_killed_measurement_left_running_is_ended_by_the_next(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from xml.etree import ElementTree
 
 import pytest
 
 from preroll.core import Fingerprint
 from preroll.errors import RefusedError
 from preroll.instruments.cliff.levels import Pool
+from preroll.instruments.cliff.plot import Beside, plot
 from preroll.instruments.cliff.report import measurement, page, text
 from preroll.instruments.cliff.search import (
     COLLAPSE,
@@ -100,7 +102,7 @@ def test_an_interrupt_at_any_time_leaves_what_is_known(looks: int) -> None:
 
     cliff = Search(Interrupted(STATION, 1)).run()
     assert cliff.ended == "interrupted" and cliff.limit is None
-    assert sum(count for _, _, count in cliff.up) > 0 or looks == 0
+    assert sum(seen.count for seen in cliff.up) > 0 or looks == 0
     assert len(cliff.thresholds) == 3 and "interrupted" in text(cliff, "t")
 
 
@@ -148,10 +150,40 @@ def test_the_measurement_carries_the_limit_and_what_it_was_made_of() -> None:
     assert entry.date == "2026-11-29T00:00:00+00:00"
 
 
-def test_the_page_plots_both_directions_and_the_queue() -> None:
+def test_the_page_plots_both_directions_thresholds_the_queue_and_greyed_utilisation() -> None:
     cliff = found()
-    html = page(cliff, "a <b>", {8: 1.0, 64: 50.0})
-    assert html.count("<polyline") == 3 and "a &lt;b&gt;" in html and "queue depth" in html
+    html = page(cliff, "a <b>", Beside({8: 1.0, 64: 50.0}, {1: 40.0, 8: 400.0}))
+    assert html.count("<polyline") == 4 and "a &lt;b&gt;" in html
+    assert "own queue" in html and "100 % = 400 requests/s" in html
+    for threshold in cliff.thresholds:
+        assert f">{threshold.name} {threshold.level}</text>" in html
+    assert f">recovery {cliff.recovery}</text>" in html
+
+
+def test_a_plot_is_drawn_of_whatever_little_is_known() -> None:
+    for budget in (1, 150, 250):
+        cliff = found(settings=Settings(max_requests=budget))
+        tree = ElementTree.fromstring(plot(cliff, Beside()))
+        assert tree.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "no queue seen" in "".join(tree.itertext())
+
+
+def test_every_level_on_the_plot_lies_inside_it() -> None:
+    cliff = found()
+    tree = ElementTree.fromstring(plot(cliff, Beside({8: 1.0, 64: 3e4}, {1: 0.01, 8: 400.0})))
+    width, height = (float(x) for x in tree.attrib["viewBox"].split()[2:])
+    points = [
+        tuple(map(float, pair.split(",")))
+        for line in tree.iter("{http://www.w3.org/2000/svg}polyline")
+        for pair in line.attrib["points"].split()
+    ]
+    assert len(points) > 20
+    assert all(0 <= x <= width and 0 <= y <= height for x, y in points)
+
+
+def test_what_the_limit_needs_is_found_before_the_first_failures() -> None:
+    cliff = found(settings=Settings(max_requests=6000))
+    assert "budget" in cliff.ended and cliff.limit is not None
 
 
 def test_bounds_of_clustered_failures_are_wider() -> None:

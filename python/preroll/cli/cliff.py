@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from preroll.cli.call import call
 from preroll.cli.cliff_search import Job, Limits, search, write
-from preroll.cli.cliff_target import find, loaded
+from preroll.cli.cliff_target import find, loaded, promise_of
 from preroll.cli.load_options import Promise, Request
 from preroll.errors import InputError
 from preroll.instruments.cliff.report import text
@@ -22,7 +22,7 @@ from preroll.instruments.load.result import Targets
 HELP = f"""{__doc__}
 
     preroll cliff http://127.0.0.1:9001 --slo-ttft 800ms
-    preroll cliff app.toml chat --slo-ttft 800ms
+    preroll cliff app.toml chat
 """
 
 
@@ -70,15 +70,19 @@ def cliff_app() -> cyclopts.App:
         request, limits = request or Request(), limits or Limits()
         found, targets = find(target, stage), (promise or Promise()).targets()
         if targets == Targets():
-            raise InputError("a promise is needed: --slo-ttft, --slo-gap or --slo-e2e")
+            targets = promise_of(found)
+        if targets == Targets():
+            raise InputError(
+                "a promise is needed: --slo-ttft, --slo-gap, --slo-e2e, or a stage's slo.ttft_p95"
+            )
         now = datetime.now(UTC)
         folder = out or Path(f"preroll-cliff-{now:%Y%m%d-%H%M%S}")
         folder.mkdir(parents=True, exist_ok=True)
         job = Job(request, targets, limits, confirm, folder, now)
         with loaded(found, served, state) as target_found:
-            result, notes, depth = search(target_found, job)
+            result, notes, beside = search(target_found, job)
         title = f"cliff of {found.name}, {now:%Y-%m-%d %H:%M} UTC"
-        write(folder, result, title, depth, notes)
+        write(folder, result, title, beside, notes)
         print(json.dumps(dataclasses.asdict(result)) if as_json else text(result, title, notes))
         return 0 if result.limit is not None else 3
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from statistics import fmean
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -18,11 +20,13 @@ from preroll.cli.load_options import Request, seconds
 from preroll.errors import InputError
 from preroll.instruments.cliff.confirm import confirm, sender
 from preroll.instruments.cliff.live import LiveProbe
+from preroll.instruments.cliff.plot import Beside, plot
 from preroll.instruments.cliff.report import page, text
 from preroll.instruments.cliff.search import Cliff, Search, Settings
 from preroll.instruments.load.requests import Server, spill
 from preroll.instruments.load.result import Targets
 
+SEARCH_SHARE = 0.75
 DOOR = "this is a DOOR cliff: it shows when a Preroll door queues and refuses, and sets no limit"
 
 
@@ -64,47 +68,47 @@ class Job:
     now: datetime
 
 
-def search(found: Found, job: Job) -> tuple[Cliff, list[str], dict[int, float]]:
-    """What was found, what must be said beside it, and the server's queue by level."""
+def search(found: Found, job: Job) -> tuple[Cliff, list[str], Beside]:
+    """What was found, what must be said beside it, and the server's queue and pace by level."""
+    start = time.monotonic()
     settings = job.limits.settings(found.server)
+    # The search's own share of the time: what is over is for the runs that confirm it.
+    search_for = settings.max_seconds * (SEARCH_SHARE if job.confirms else 1.0)
     requests = spill(job.request.templates(found.server), job.folder)
     timeout_s = seconds(job.limits.timeout, "--timeout") or 60.0
-    depth: dict[int, float] = {}
+    queue: dict[int, list[float]] = {}
     records = job.folder / "records.ndjson"
     with LiveProbe(found.server, requests, job.targets, records, timeout_s) as probe:
-        probe.on_level = lambda level: queue_depth(found.server, level, depth)
-        result = Search(probe, settings, say=lambda line: print(line, file=sys.stderr)).run()
+        probe.on_level = lambda level: queue_depth(found.server, queue.setdefault(level, []))
+        result = Search(
+            probe, dataclasses.replace(settings, max_seconds=search_for), say=_say
+        ).run()
         throughput_per_s = probe.throughput_per_s(result.limit or 1)
-    notes = [*found.notes]
+    beside = Beside({n: fmean(seen) for n, seen in queue.items() if seen}, probe.rates())
+    notes = [*found.notes, f"a request keeps the promise with {job.targets.text()}"]
     if probe.lag_ms is not None:
         notes.append(f"client lag p99 {probe.lag_ms:.2f} ms")
     if probe.through_door:
-        return dataclasses.replace(result, is_door=True), [*notes, DOOR], depth
+        return dataclasses.replace(result, is_door=True), [*notes, DOOR], beside
     if job.confirms and result.limit is not None and throughput_per_s is not None:
-        result = _confirmed(result, throughput_per_s, found.server, requests, job, timeout_s)
-    return result, notes + found.keep(result, job.now), depth
+        send = sender(found.server, requests, job.targets, timeout_s)
+        end = start + settings.max_seconds
+        # An interrupt leaves the runs out: the closed loop's result stands by itself.
+        with suppress(KeyboardInterrupt):
+            runs = confirm(result, throughput_per_s, send, lambda: end - time.monotonic())
+            result = dataclasses.replace(result, open_runs=runs)
+    return result, notes + found.keep(result, job.now), beside
 
 
-def _confirmed(
-    result: Cliff,
-    throughput_per_s: float,
-    server: Server,
-    requests: Sequence[dict[str, Any]],
-    job: Job,
-    timeout_s: float,
-) -> Cliff:
-    """An interrupt leaves the runs out: the closed loop's result stands by itself."""
-    send = sender(server, requests, job.targets, timeout_s)
-    with suppress(KeyboardInterrupt):
-        return dataclasses.replace(result, open_runs=confirm(result, throughput_per_s, send))
-    return result
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
-def write(
-    folder: Path, result: Cliff, title: str, depth: dict[int, float], notes: Sequence[str]
-) -> None:
-    document = {"version": 1, "title": title, "notes": list(notes), "queue_depth": depth}
+def write(folder: Path, result: Cliff, title: str, beside: Beside, notes: Sequence[str]) -> None:
+    document = {"version": 2, "title": title, "notes": list(notes)}
+    document |= {"queue_depth": beside.queue, "requests_per_s": beside.per_s}
     document |= dataclasses.asdict(result)
     (folder / "result.json").write_text(json.dumps(document, indent=1) + "\n")
     (folder / "report.md").write_text(text(result, title, notes))
-    (folder / "report.html").write_text(page(result, title, depth, notes))
+    (folder / "report.html").write_text(page(result, title, beside, notes))
+    (folder / "plot.svg").write_text(plot(result, beside) + "\n")

@@ -18,6 +18,7 @@ from preroll.fingerprints import DigestCache, cache_path, fingerprint
 from preroll.instruments.cliff.report import measurement
 from preroll.instruments.cliff.search import Cliff
 from preroll.instruments.load.requests import Server, parse_address, parse_url
+from preroll.instruments.load.result import Targets
 from preroll.instruments.replica import own_replica
 from preroll.serve.held import held_replica
 from preroll.serve.statedir import default_state
@@ -48,6 +49,17 @@ class Found:
         except RefusedError as error:
             return [str(error)]
         return [f"written to {measurements.keep(self.app.path, entry)}"]
+
+
+def promise_of(found: Found) -> Targets:
+    """What the stage itself promises each request: time to first content, and no two frames
+    further apart. Its ITL is a quantile over tokens, which no single request can miss."""
+    if found.app is None:
+        return Targets()
+    slo = found.app.stages[found.stage].slo
+    ttft_ms = None if slo.ttft_p95_s is None else slo.ttft_p95_s * 1e3
+    gap_ms = None if slo.pace_s is None else slo.pace_s * 1e3
+    return Targets(ttft_ms=ttft_ms, gap_ms=gap_ms)
 
 
 def find(target: str, stage: str | None) -> Found:
@@ -88,9 +100,9 @@ def measuring_folder() -> Path:
     return default_state("x").parent / MEASURING
 
 
-def queue_depth(server: Server, level: int, depth: dict[int, float]) -> None:
-    """Notes the server's own queue at this level, where it shows one."""
+def queue_depth(server: Server, seen: list[float]) -> None:
+    """Notes the server's own queue, where it shows one."""
     with suppress(PrerollError, ValueError):
         found = WAITING.search(get(server, "/metrics")[1])
         if found:
-            depth[level] = float(found[1])
+            seen.append(float(found[1]))

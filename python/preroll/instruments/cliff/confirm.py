@@ -7,6 +7,7 @@ throughput, going down until a rate holds.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from preroll.instruments.load.result import Targets, is_within
 Json = dict[str, Any]
 UTILISATIONS = (0.8, 0.65, 0.5, 0.35)
 COUNT = 400
+# Without a failure, fewer cannot be told from the material 5 %.
+LEAST = 80
 BATCHES = 10
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
 
@@ -31,14 +34,23 @@ Send = Callable[[float, int], tuple[list[bool], float]]
 """Sends `count` requests at a rate: who failed, in the order of arrival, and the mean in flight."""
 
 
-def confirm(cliff: Cliff, throughput_per_s: float, send: Send) -> tuple[OpenRun, ...]:
+def confirm(
+    cliff: Cliff,
+    throughput_per_s: float,
+    send: Send,
+    left_s: Callable[[], float] = lambda: math.inf,
+) -> tuple[OpenRun, ...]:
     """Runs at falling shares of `throughput_per_s` (that of the closed loop at the limit) until
-    one holds: fewer failures than material, beyond doubt."""
+    one holds: fewer failures than material, beyond doubt. `left_s`: the time there is; a run is
+    shortened to half of it, and none begins that would be too short to decide anything."""
     share = cliff.threshold(MATERIAL).share
     runs: list[OpenRun] = []
     for utilisation in UTILISATIONS:
         rate = utilisation * throughput_per_s
-        outcomes, in_flight = send(rate, COUNT)
+        count = int(min(COUNT, rate * left_s() / 2))
+        if count < LEAST:
+            break
+        outcomes, in_flight = send(rate, count)
         effect = design_effect(outcomes, BATCHES)
         found = share_interval(sum(outcomes), len(outcomes), design_effect=effect)
         verdict = HOLDS if found.high < share else FAILS if found.low >= share else UNDECIDED

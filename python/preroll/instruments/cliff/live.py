@@ -15,6 +15,7 @@ from preroll.instruments.load.requests import Server
 from preroll.instruments.load.result import Targets, is_within
 
 Json = dict[str, Any]
+ASKED_PER_LOOK = 4
 
 
 class LiveProbe:
@@ -39,6 +40,7 @@ class LiveProbe:
         self.lag_ms: float | None = None
         self.through_door = False
         self.on_level: Callable[[int], None] = lambda level: None
+        """Called some times during each look on the way up: the server can be asked things."""
 
     def __enter__(self) -> LiveProbe:
         return self
@@ -67,12 +69,13 @@ class LiveProbe:
         self._client.level(level, tag)
         outcomes: list[bool] = []
         first_ns = 0
+        between = max(1, count // (ASKED_PER_LOOK + 1))
         # The first `level` requests met a server that was filling or still emptying.
         for number, record in enumerate(self._records(tag)):
             if number >= level:
                 first_ns = first_ns or record["end_ns"]
                 outcomes.append(not is_within(record, self._targets))
-            if len(outcomes) == max(1, count // 2):
+            if drain and number >= level and len(outcomes) % between == 0:
                 self.on_level(level)
             if len(outcomes) == count:
                 self._count_rate(level, count - 1, record["end_ns"] - first_ns)
@@ -81,11 +84,12 @@ class LiveProbe:
 
     def throughput_per_s(self, level: int) -> float | None:
         """Requests per second at the measured level nearest to `level`; None of nothing."""
-        known = [n for n, (_, span_ns) in self._rates.items() if span_ns]
-        if not known:
-            return None
-        count, span_ns = self._rates[min(known, key=lambda n: abs(n - level))]
-        return count * 1e9 / span_ns
+        known = self.rates()
+        return known[min(known, key=lambda n: abs(n - level))] if known else None
+
+    def rates(self) -> dict[int, float]:
+        """Requests per second by level, both ways."""
+        return {n: count * 1e9 / ns for n, (count, ns) in self._rates.items() if ns}
 
     def _count_rate(self, level: int, count: int, span_ns: int) -> None:
         before, spans_ns = self._rates.get(level, (0, 0))

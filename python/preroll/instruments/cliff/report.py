@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
 from preroll.core import Fingerprint, Measurement
 from preroll.errors import RefusedError
 from preroll.instruments.cliff.levels import Threshold
+from preroll.instruments.cliff.plot import Beside, plot
 from preroll.instruments.cliff.search import MATERIAL, Cliff, OpenRun
-from preroll.instruments.load.page import STYLE, Frame, Point
+from preroll.instruments.load.page import STYLE
 
 KIND = "cliff"
 
@@ -45,36 +46,10 @@ def _row(t: Threshold) -> str:
     return f"| {t.name} (≥ {t.share:.1%}) | {level} | [{low}, {high}] |"
 
 
-def page(cliff: Cliff, title: str, depth: Mapping[int, float], notes: Sequence[str] = ()) -> str:
+def page(cliff: Cliff, title: str, beside: Beside, notes: Sequence[str] = ()) -> str:
     head = f"<meta charset='utf-8'><title>{escape(title)}</title><style>{STYLE}</style>"
-    body = plot(cliff, depth) + f"<pre>{escape(text(cliff, title, notes))}</pre>"
+    body = plot(cliff, beside) + f"<pre>{escape(text(cliff, title, notes))}</pre>"
     return f"<!doctype html><html lang='en'><head>{head}</head><body>{body}</body></html>\n"
-
-
-def plot(cliff: Cliff, depth: Mapping[int, float]) -> str:
-    """Share of failures going up (blue) and down (orange), and the queue's depth (grey, own scale).
-
-    Utilisation is left out on purpose: it is high long before the cliff and says nothing of it.
-    """
-    up = [(float(level), share * 100) for level, share, _ in cliff.up]
-    down = sorted({(float(level), share * 100) for level, share, _ in cliff.down})
-    deepest = max(depth.values(), default=0.0)
-    queue = [(float(n), 100 * d / deepest) for n, d in sorted(depth.items())] if deepest else []
-    frame = Frame([*up, *down, (1.0, 100.0)])
-    inner = (
-        _line(frame, queue, "#bbb") + _line(frame, up, "#1565c0") + _line(frame, down, "#ef6c00")
-    )
-    for t in cliff.thresholds:
-        if t.level is not None and t.level <= frame.max_x:
-            x, y = frame.place((float(t.level), t.share * 100))
-            inner += f"<circle cx='{x:.1f}' cy='{y:.1f}' r='4' fill='none' stroke='#c62828'/>"
-    scale = f"; grey: queue depth, up to {deepest:.0f}" if deepest else ""
-    return frame.svg(f"failures % over requests in flight; blue up, orange down{scale}", inner)
-
-
-def _line(frame: Frame, points: Sequence[Point], colour: str) -> str:
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(frame.place, points))
-    return f"<polyline points='{path}' fill='none' stroke='{colour}' stroke-width='2'/>"
 
 
 def measurement(cliff: Cliff, stage: str, fingerprint: Fingerprint, now: datetime) -> Measurement:
@@ -102,7 +77,7 @@ def measurement(cliff: Cliff, stage: str, fingerprint: Fingerprint, now: datetim
         unit="requests",
         low=None if material.low is None else float(material.low),
         high=None if material.high is None else float(material.high),
-        samples=tuple(round(share, 6) for _, share, _ in cliff.up),
+        samples=tuple(round(seen.share, 6) for seen in cliff.up),
         date=now.astimezone(UTC).isoformat(timespec="seconds"),
         fingerprint=fingerprint,
         extra=extra,

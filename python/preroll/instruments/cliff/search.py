@@ -33,21 +33,32 @@ class ExhaustedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Shares are of failures above the baseline; counts are requests.
-
-    `cycles`: requests per look at a level, in multiples of the level (a queue forgets about once
+class Effort:
+    """`cycles`: requests per look at a level, in multiples of the level (a queue forgets about once
     per cycle); `max_cycles`: when a level is left undecided. `resolution`: the width of the last
-    bracket over its level.
-    """
+    bracket over its level."""
+
+    cycles: int
+    max_cycles: int
+    resolution: float
+
+
+# A small budget gets a rough answer instead of one threshold told to the last level and nothing
+# else; every later pass goes on from what is known.
+PASSES = (Effort(4, 8, 0.15), Effort(10, 20, 0.06), Effort(10, 60, 0.03))
+# Without a failure, fewer outcomes cannot be told from the material 5 % (126 at 99 %).
+SURE = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Shares are of failures above the baseline; counts are requests."""
 
     exceeds: float = 0.01
     material: float = 0.05
     collapse: float = 0.50
+    passes: tuple[Effort, ...] = PASSES
     min_count: int = 60
-    cycles: int = 10
-    max_cycles: int = 60
-    resolution: float = 0.03
     max_level: int = 1024
     max_requests: int = 100_000
     max_seconds: float = 3600.0
@@ -55,6 +66,18 @@ class Settings:
     margin: float = 0.9
     recovery_step: float = 0.8
     recovery_refinements: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A level as it was seen: the share of `count` requests that failed, and between which
+    bounds the true one lies (as sure as one look must be, levels.py)."""
+
+    level: int
+    share: float
+    count: int
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +104,8 @@ class Cliff:
     baseline: float
     thresholds: tuple[Threshold, ...]
     recovery: int | None
-    up: tuple[tuple[int, float, int], ...]
-    down: tuple[tuple[int, float, int], ...]
+    up: tuple[Seen, ...]
+    down: tuple[Seen, ...]
     first_failure: int | None
     requests: int
     ended: str
@@ -116,9 +139,10 @@ class Search:
 
     def __post_init__(self) -> None:
         self.pool = Pool()
-        self.down: list[tuple[int, float, int]] = []
+        self.down: list[Seen] = []
         self.baseline = 0.0
         self.first_failure: int | None = None
+        self.effort = self.settings.passes[0]
         self._start = self.clock()
         self._failures = 0
 
@@ -128,12 +152,18 @@ class Search:
         An interrupt ends the search with what is known by then."""
         ended, recovery = "complete", None
         try:
-            self._look(1, max(self.settings.min_count, 100))
+            self._look(1, SURE)
             self.baseline = self.pool.share(1)
             self._gallop()
-            for name in (COLLAPSE, MATERIAL, EXCEEDS):
-                self._bisect(self.share_of(name))
-            recovery = self._recover()
+            for effort in self.settings.passes:
+                self.effort = effort
+                for name in (MATERIAL, COLLAPSE):
+                    self._bisect(self.share_of(name))
+                if effort in (self.settings.passes[0], self.settings.passes[-1]):
+                    recovery = self._recover()
+                # One in a hundred takes the most requests to be told, and no limit needs it.
+                if effort is not self.settings.passes[0]:
+                    self._bisect(self.share_of(EXCEEDS))
         except ExhaustedError as error:
             ended = str(error)
         except KeyboardInterrupt:
@@ -148,7 +178,8 @@ class Search:
 
     def _cliff(self, ended: str, recovery: int | None) -> Cliff:
         names = (EXCEEDS, MATERIAL, COLLAPSE)
-        up = tuple((n, self.pool.share(n), self.pool.count(n)) for n in self.pool.levels())
+        pool = self.pool
+        up = tuple(Seen(n, pool.share(n), pool.count(n), *pool.bounds(n)) for n in pool.levels())
         return Cliff(
             baseline=self.baseline,
             thresholds=tuple(self.pool.threshold(n, self.share_of(n)) for n in names)
@@ -185,7 +216,7 @@ class Search:
         self.say(f"{level} in flight: {share:.1%} fail [{low:.1%}, {high:.1%}] of {total}")
 
     def _first_count(self, level: int) -> int:
-        return max(self.settings.min_count, self.settings.cycles * level)
+        return max(self.settings.min_count, self.effort.cycles * level)
 
     def _gallop(self) -> None:
         """Doubles the level until it has collapsed; a quarter of a look is enough for the alarm."""
@@ -224,7 +255,7 @@ class Search:
             # Both ends are made sure of first: a wrong end would hide the threshold for good.
             if any(self._sharpen(level, share) for level in (low, high) if level):
                 continue
-            if high - low <= max(1, self.settings.resolution * high):
+            if high - low <= max(1, self.effort.resolution * high):
                 return
             middle = (low + high) // 2 if high < 2 * low else round(math.sqrt(max(1, low) * high))
             self._look(min(max(middle, low + 1), high - 1), self._first_count(middle))
@@ -239,7 +270,7 @@ class Search:
 
     def _sharpen(self, level: int, share: float) -> bool:
         """Looks again at a level that cannot be told from `share`; False: told, or given up."""
-        most = max(self.settings.min_count, self.settings.max_cycles * level)
+        most = max(SURE, self.effort.max_cycles * level)
         if self.pool.side(level, share) != 0 or self.pool.count(level) >= most:
             return False
         self._look(level, self._first_count(level))
@@ -262,7 +293,7 @@ class Search:
                 bad = level
             level = min(level - 1, math.floor(level * self.settings.recovery_step))
         for _ in range(self.settings.recovery_refinements if good else 0):
-            if bad - good <= max(1, self.settings.resolution * bad):
+            if bad - good <= max(1, self.effort.resolution * bad):
                 break
             self._down(top, drain=True)
             middle = (good + bad) // 2
@@ -276,6 +307,7 @@ class Search:
         """Whether the level still fails materially, reached without letting anything drain."""
         outcomes = self._measure(level, self._first_count(level) // 2 + 20, drain=drain)
         share = sum(outcomes) / len(outcomes)
-        self.down.append((level, share, len(outcomes)))
+        own = Pool({level: outcomes})
+        self.down.append(Seen(level, share, len(outcomes), *own.bounds(level)))
         self.say(f"down to {level} in flight: {share:.1%} fail of {len(outcomes)}")
         return share >= self.share_of(MATERIAL)

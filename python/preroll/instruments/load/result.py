@@ -80,6 +80,11 @@ class Targets:
         value: float | None = getattr(self, f"{metric}_ms", None)
         return value
 
+    def text(self) -> str:
+        """All of them in one line."""
+        named = ((name.removesuffix("_ms"), value) for name, value in asdict(self).items())
+        return ", ".join(f"{name} ≤ {value:g} ms" for name, value in named if value is not None)
+
 
 def ms(record: Mapping[str, Any], start: str, end: str) -> float | None:
     first, last = record[start], record[end]

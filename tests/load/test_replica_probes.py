@@ -127,7 +127,7 @@ def test_a_colocation_of_nothing_is_refused(folder: Path) -> None:
         main(["colocation", app, "one", "two"])
     with pytest.raises(InputError, match="twice"):
         main(["colocation", app, "one", "one"])
-    load = Load("one", parse_address("tcp:127.0.0.1:9"), ({"path": "/"},), 1)
+    load = Load("one", parse_address("tcp:127.0.0.1:9", 4000), ({"path": "/"},), 1)
     with pytest.raises(RefusedError, match="needs 6"):
         colocation(load, load, 0.1, rounds=5)
     with pytest.raises(RefusedError, match="nothing of one succeeded"):

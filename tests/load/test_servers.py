@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socketserver
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from loading import Runner
 
 from preroll.instruments.load.client import Mock
 from preroll.instruments.load.plan import Plan
-from preroll.instruments.load.requests import Ask
+from preroll.instruments.load.requests import Ask, parse_address
 from preroll.instruments.load.result import ttft_ms
 
 Start = Callable[..., Mock]
@@ -48,6 +51,45 @@ def test_split_and_dripped_events_are_whole_events(mock: Start, runner: Runner) 
     raw = runner.raw(mock(mode="drip").url, FOUR, ask)
     assert {(r["content_events"], r["failure"]) for r in raw.measured} == {(1, None)}
     assert all(r["reads"] > 20 for r in raw.measured)
+
+
+class _Closes(socketserver.StreamRequestHandler):
+    """Answers one chat, says that it keeps the connection, and closes it."""
+
+    def handle(self) -> None:
+        length = 0
+        while (line := self.rfile.readline()) not in (b"\r\n", b""):
+            name, _, value = line.partition(b":")
+            length = int(value) if name.lower() == b"content-length" else length
+        self.rfile.read(length)
+        events = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
+        head = b"HTTP/1.1 200 OK\r\nconnection: keep-alive\r\ncontent-length: %d\r\n\r\n"
+        self.wfile.write(head % len(events) + events)
+
+
+def test_a_server_that_closes_what_it_announced_to_keep_is_named_with_the_remedy(
+    runner: Runner,
+) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Closes) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        plan = Plan(connections=1, requests=20, warmup=0)
+        kept = runner.result(url, plan)
+        assert kept.ok < 20 and set(kept.failures) <= {"closed", "reset"}
+        assert any("--new-connections" in note for note in kept.notes)
+        own = runner.result(url, replace(plan, reuse=False))
+        assert (own.ok, own.notes) == (
+            20,
+            ("20 answers reported no usage: tokens are not counted for them",),
+        )
+        server.shutdown()
+
+
+def test_an_engine_that_keeps_no_connection_is_not_asked_to() -> None:
+    assert parse_address("unix:/s", 0).spec()["reuse"] is False
+    assert parse_address("tcp:127.0.0.1:9", 4000).spec()["reuse"] is True
+    plan = Plan(connections=1, requests=1)
+    assert plan.spec(parse_address("unix:/s", 0), [], None)["reuse"] is False
 
 
 def test_an_error_after_200_is_a_failure(mock: Start, runner: Runner) -> None:

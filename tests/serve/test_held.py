@@ -25,7 +25,8 @@ def state_of(service: Served, replica: str) -> str:
 def test_a_held_replica_gets_no_requests_and_comes_back(serve: Serve) -> None:
     service = serve(engine_stage(replicas="2"))
     service.start()
-    with held_replica(service.state, "chat") as (replica, address):
+    with held_replica(service.state, "chat") as taken:
+        replica, address = taken.replica, taken.address
         assert address.startswith("unix:")
         answers = [service.chat() for _ in range(20)]
         assert [a[0] for a in answers] == [200] * 20

@@ -24,7 +24,7 @@ from preroll.instruments.cliff.plot import Beside, plot
 from preroll.instruments.cliff.report import page, text
 from preroll.instruments.cliff.search import Cliff, Search, Settings
 from preroll.instruments.load.requests import Server, spill
-from preroll.instruments.load.result import Targets
+from preroll.instruments.load.result import Targets, stale_note
 
 SEARCH_SHARE = 0.75
 DOOR = "this is a DOOR cliff: it shows when a Preroll door queues and refuses, and sets no limit"
@@ -74,12 +74,13 @@ def search(found: Found, job: Job) -> tuple[Cliff, list[str], Beside]:
     settings = job.limits.settings(found.server)
     # The search's own share of the time: what is over is for the runs that confirm it.
     search_for = settings.max_seconds * (SEARCH_SHARE if job.confirms else 1.0)
-    requests = spill(job.request.templates(found.server), job.folder)
+    server = job.request.to(found.server)
+    requests = spill(job.request.templates(server), job.folder)
     timeout_s = seconds(job.limits.timeout, "--timeout") or 60.0
     queue: dict[int, list[float]] = {}
     records = job.folder / "records.ndjson"
-    with LiveProbe(found.server, requests, job.targets, records, timeout_s) as probe:
-        probe.on_level = lambda level: queue_depth(found.server, queue.setdefault(level, []))
+    with LiveProbe(server, requests, job.targets, records, timeout_s) as probe:
+        probe.on_level = lambda level: queue_depth(server, queue.setdefault(level, []))
         result = Search(
             probe, dataclasses.replace(settings, max_seconds=search_for), say=_say
         ).run()
@@ -88,10 +89,12 @@ def search(found: Found, job: Job) -> tuple[Cliff, list[str], Beside]:
     notes = [*found.notes, f"a request keeps the promise with {job.targets.text()}"]
     if probe.lag_ms is not None:
         notes.append(f"client lag p99 {probe.lag_ms:.2f} ms")
+    if probe.num_stale:
+        notes.append(stale_note(probe.num_stale))
     if probe.through_door:
         return dataclasses.replace(result, is_door=True), [*notes, DOOR], beside
     if job.confirms and result.limit is not None and throughput_per_s is not None:
-        send = sender(found.server, requests, job.targets, timeout_s)
+        send = sender(server, requests, job.targets, timeout_s)
         end = start + settings.max_seconds
         # An interrupt leaves the runs out: the closed loop's result stands by itself.
         with suppress(KeyboardInterrupt):

@@ -85,14 +85,17 @@ def loaded(found: Found, is_served: bool, state: Path | None) -> Iterator[Found]
         return
     if is_served:
         where = state_of(str(found.app.path), state)
-        with held_replica(where, found.stage) as (replica, address):
-            note = f"replica {replica} of the running app, out of the door's rotation meanwhile"
-            yield replace(found, server=parse_address(address), notes=(note,))
+        with held_replica(where, found.stage) as held:
+            note = (
+                f"replica {held.replica} of the running app, out of the door's rotation meanwhile"
+            )
+            server = parse_address(held.address, held.keepalive_ms)
+            yield replace(found, server=server, notes=(note,))
         return
     stage = found.app.stages[found.stage]
     with own_replica(stage, found.app.directory, measuring_folder()) as own:
         note = f"a replica of its own, ready after {own.start.total_s:.1f} s, no door in front"
-        yield replace(found, server=parse_address(own.address), notes=(note,))
+        yield replace(found, server=parse_address(own.address, own.keepalive_ms), notes=(note,))
 
 
 def measuring_folder() -> Path:

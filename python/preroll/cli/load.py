@@ -83,10 +83,11 @@ def load_app() -> cyclopts.App:
         self_test: bool
             Also measure the client's own error, on a mock at the same load.
         """
-        server, shape = (trust or Trust()).server(url), shape or Shape()
+        shape, request = shape or Shape(), request or Request()
+        server = request.to((trust or Trust()).server(url))
         trace = shape.trace()
         plan = shape.plan(trace)
-        templates = (request or Request()).templates(server, trace)
+        templates = request.templates(server, trace)
         targets = (promise or Promise()).targets()
         now = datetime.now(UTC)
         folder = out or Path(f"preroll-load-{now:%Y%m%d-%H%M%S}")

@@ -73,6 +73,13 @@ class Request:
     ] = False
     header: Annotated[Sequence[str], Parameter(help="`name: value`, may repeat")] = ()
     key_env: Annotated[str | None, Parameter(help="variable that holds the API key")] = None
+    new_connections: Annotated[
+        bool, Parameter(negative=(), help="a new connection for every request")
+    ] = False
+
+    def to(self, server: Server) -> Server:
+        """The server as it is to be asked."""
+        return dataclasses.replace(server, reuse=False) if self.new_connections else server
 
     def ask(self, server: Server) -> Ask:
         return Ask(
@@ -153,9 +160,6 @@ class Shape:
     calls: Annotated[int, Parameter(help="requests of a run, one after the other")] = 1
     think: Annotated[str | None, Parameter(help="a closed-loop user's pause")] = None
     timeout: Annotated[str, Parameter(help="when a request is given up")] = "60s"
-    new_connections: Annotated[
-        bool, Parameter(negative=(), help="a new connection for every request")
-    ] = False
     seed: Annotated[int, Parameter(help="of the arrival process")] = 0
 
     def trace(self) -> list[Arrival] | None:
@@ -181,5 +185,4 @@ class Shape:
             think_s=seconds(self.think, "--think") or 0.0,
             timeout_s=seconds(self.timeout, "--timeout") or 60.0,
             seed=self.seed,
-            reuse=not self.new_connections,
         )

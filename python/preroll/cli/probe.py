@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,7 +66,8 @@ def same(
     url: str
         A chat server.
     """
-    server, headers = parse_url(url), header_pairs(header, key_env)
+    # What is said is compared, not how fast: some servers close connections they announce to keep.
+    server, headers = replace(parse_url(url), reuse=False), header_pairs(header, key_env)
     name = model if model is not None else model_of(server, "chat")
     settings = determinism.Settings(
         levels=numbers(levels),
@@ -76,7 +78,7 @@ def same(
     )
     other = None
     if against is not None:
-        second = parse_url(against)
+        second = replace(parse_url(against), reuse=False)
         other = (second, against_model if against_model is not None else model_of(second, "chat"))
 
     def margin(prompt: str, position: int) -> float | None:
@@ -98,6 +100,7 @@ def through(
     connections: str = "1,8,64",
     requests: int = 200,
     max_tokens: int = 32,
+    new_connections: Annotated[bool, Parameter(negative=())] = False,
     out: Path | None = None,
 ) -> int:
     """Is a front door in the way? The same work through it and past it, interleaved.
@@ -116,10 +119,12 @@ def through(
         Requests per level and side.
     max_tokens: int
         Tokens of an answer at most.
+    new_connections: bool
+        A connection for every request past the door: some servers close what they announce to keep.
     out: Path
         Also write the result as JSON to this file.
     """
-    door, server = parse_url(url), parse_url(past)
+    door, server = parse_url(url), replace(parse_url(past), reuse=not new_connections)
     name = model if model is not None else model_of(door, "chat")
     ask = Ask(model=name, max_tokens=max_tokens)
     found = ingress.probe(door, server, ask, numbers(connections), requests)

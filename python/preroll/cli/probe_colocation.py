@@ -70,7 +70,7 @@ def colocate(
         for number, name in enumerate((first, second)):
             folder = measuring_folder() / name
             own = stack.enter_context(own_replica(found.stages[name], found.directory, folder))
-            server = replace(parse_address(own.address), path="")
+            server = replace(parse_address(own.address, own.keepalive_ms), path="")
             requests = _requests(found, name, asks[number], (path, second_path)[number])
             count = (connections, second_connections)[number]
             loads.append(colocation.Load(name, server, requests, count))

@@ -104,7 +104,7 @@ def _side(
     @contextmanager
     def fresh() -> Iterator[tuple[Server, float]]:
         with own_replica(stage, directory, measuring_folder()) as own:
-            yield parse_address(own.address), own.start.total_s
+            yield parse_address(own.address, own.keepalive_ms), own.start.total_s
 
     def request(shape: str) -> dict[str, Any]:
         if ask.api == "http":

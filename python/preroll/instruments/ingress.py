@@ -112,7 +112,7 @@ def _run(server: Server, ask: Ask, connections: int, count: int, *, reuse: bool)
         "load": {"mode": "closed", "connections": connections},
         "stop": {"requests": count},
         "warmup": {"requests": connections},
-        "reuse": reuse,
+        "reuse": reuse and server.reuse,
         "detail": "none",
     }
     with Client(spec) as client:

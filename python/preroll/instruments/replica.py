@@ -19,9 +19,10 @@ from preroll.instruments.starts_stage import command_of
 
 @dataclass(frozen=True, slots=True)
 class OwnReplica:
-    """Where it listens ("unix:/path" or "tcp:HOST:PORT"), and its start."""
+    """Where it listens and how long it keeps connections (as in the door's tables), its start."""
 
     address: str
+    keepalive_ms: int
     start: Start
 
 
@@ -50,7 +51,8 @@ async def _running(stage: Stage, directory: Path, root: Path) -> AsyncGenerator[
     ) as launcher:
         launch = launcher.launch(1)
         async with launch.running() as start:
-            yield OwnReplica(launch.command.address, start)
+            command = launch.command
+            yield OwnReplica(command.address, command.keepalive_ms, start)
 
 
 def _leftovers(base: Path) -> list[Path]:

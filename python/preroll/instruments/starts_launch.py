@@ -29,7 +29,8 @@ NO_LIMITS = Limits()
 @dataclass(frozen=True, slots=True)
 class Command:
     """What to launch. `after_ready`: what still belongs to the start once it is ready (warm-up);
-    `address`: where it then listens ("unix:/path" or "tcp:HOST:PORT"), where that is known."""
+    `address`: where it then listens ("unix:/path" or "tcp:HOST:PORT"), where that is known;
+    `keepalive_ms`: as in the door's tables."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -42,6 +43,7 @@ class Command:
     after_ready: Callable[[], Awaitable[None]] | None = None
     stage: str = STAGE
     address: str = ""
+    keepalive_ms: int = 4000
 
 
 class Holders:

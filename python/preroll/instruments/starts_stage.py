@@ -38,6 +38,7 @@ def command_of(stage: Stage, directory: Path, folder: Path) -> Command:
         after_ready=warm_up if launch.warmup else None,
         stage=stage.name,
         address=launch.address,
+        keepalive_ms=launch.keepalive_ms,
     )
 
 

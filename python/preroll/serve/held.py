@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from preroll.backends.processes import facts_of, is_alive
@@ -19,6 +20,15 @@ from preroll.serve.statedir import StateDir, read_json, write_json
 
 PATIENCE_S = 60.0
 POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class HeldReplica:
+    """`address` and `keepalive_ms` as in the door's tables."""
+
+    replica: str
+    address: str
+    keepalive_ms: int
 
 
 def held(state: StateDir) -> str | None:
@@ -32,8 +42,8 @@ def held(state: StateDir) -> str | None:
 
 
 @contextmanager
-def held_replica(state: StateDir, stage: str) -> Iterator[tuple[str, str]]:
-    """One ready replica, (id, address), out of the door's rotation and with nothing in flight.
+def held_replica(state: StateDir, stage: str) -> Iterator[HeldReplica]:
+    """One ready replica out of the door's rotation and with nothing in flight.
 
     Raises InputError when the stage has no ready replica or one is held already, UnavailableError
     when its requests do not end within a minute.
@@ -47,13 +57,14 @@ def held_replica(state: StateDir, stage: str) -> Iterator[tuple[str, str]]:
             " --served out and a replica is started for the measurement"
         )
     # The last one: with several, the door sends it the least.
-    replica, address = ready[-1]["id"], ready[-1]["address"]
+    chosen = ready[-1]
+    replica = chosen["id"]
     own = facts_of(os.getpid())
     assert own is not None
     write_json(state.held, {"replica": replica, "pid": own.pid, "start_ticks": own.start_ticks})
     try:
         _wait_until_idle(state, stage, replica)
-        yield replica, address
+        yield HeldReplica(replica, chosen["address"], chosen["keepalive_ms"])
     finally:
         state.held.unlink(missing_ok=True)
 

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from preroll.errors import UnavailableError
 from preroll.instruments.load.client import Client
 from preroll.instruments.load.requests import Server
-from preroll.instruments.load.result import Targets, is_within
+from preroll.instruments.load.result import Targets, is_within, met_closed
 
 Json = dict[str, Any]
 ASKED_PER_LOOK = 4
@@ -39,6 +39,7 @@ class LiveProbe:
         self._rates: dict[int, tuple[int, int]] = {}
         self.lag_ms: float | None = None
         self.through_door = False
+        self.num_stale = 0
         self.on_level: Callable[[int], None] = lambda level: None
         """Called some times during each look on the way up: the server can be asked things."""
 
@@ -115,6 +116,7 @@ class LiveProbe:
         if line.get("type") == "request":
             self._spent += 1
             self.through_door |= "replica" in line
+            self.num_stale += met_closed(line)
             self._file.write(json.dumps(line) + "\n")
         elif line.get("type") == "end":
             kinds = ("timer_lag_ns", "read_lag_ns")

@@ -109,7 +109,7 @@ class Plan:
             "calls_per_run": self.calls,
             "timeout_s": self.timeout_s,
             "seed": self.seed,
-            "reuse": self.reuse,
+            "reuse": self.reuse and server.reuse,
             "detail": "gaps",
             "records": None if records is None else str(records),
         }

@@ -6,7 +6,7 @@ import json
 import secrets
 import wave
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,16 +39,18 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where requests go: `address` for the client, `host` for the header, `path` when given."""
+    """Where requests go: `address` for the client, `host` for the header, `path` when given.
+    Without `reuse` every request has a connection of its own."""
 
     address: str
     host: str
     path: str
     tls: Tls | None = None
+    reuse: bool = True
 
     def spec(self) -> Json:
         """The target's part of the client's specification."""
-        target: Json = {"target": self.address, "host": self.host}
+        target: Json = {"target": self.address, "host": self.host, "reuse": self.reuse}
         if self.tls is not None:
             target["tls"] = asdict(self.tls)
         return target
@@ -80,9 +82,11 @@ def parse_url(url: str, ca_file: Path | None = None, insecure: bool = False) -> 
     return Server(f"tcp:{where}", where, path, tls)
 
 
-def parse_address(address: str) -> Server:
-    """An address as the door's tables have it: "unix:/path" or "tcp:HOST:PORT"."""
-    return parse_url(address if address.startswith("unix:") else f"http://{address[4:]}")
+def parse_address(address: str, keepalive_ms: int) -> Server:
+    """An address as the door's tables have it: "unix:/path" or "tcp:HOST:PORT"; engines that say
+    0 end connections that they announced to keep."""
+    found = parse_url(address if address.startswith("unix:") else f"http://{address[4:]}")
+    return replace(found, reuse=keepalive_ms > 0)
 
 
 @dataclass(frozen=True, slots=True)

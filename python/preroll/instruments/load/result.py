@@ -114,6 +114,21 @@ def tail_ms(record: Mapping[str, Any]) -> float | None:
     return ms(record, "audio_end_ns", "end_ns") if record.get("audio_end_ns") else None
 
 
+def met_closed(record: Mapping[str, Any]) -> bool:
+    """Whether the request went out on a kept connection that the server had closed."""
+    failure = record["failure"]
+    if failure is None or failure["kind"] not in ("closed", "reset"):
+        return False
+    return bool(record.get("reused")) and record["first_byte_ns"] is None
+
+
+def stale_note(count: int) -> str:
+    return (
+        f"{count} requests failed because the server had closed a connection that it announced to "
+        "keep: --new-connections gives every request its own"
+    )
+
+
 def tpot_ms(record: Mapping[str, Any]) -> float | None:
     tokens, first = record["completion_tokens"], record["first_content_ns"]
     if tokens is None or tokens < 2 or first is None:
@@ -285,6 +300,9 @@ def _notes(raw: Raw) -> list[str]:
     if streams and not all(r["done_seen"] for r in streams):
         missing = sum(not r["done_seen"] for r in streams)
         notes.append(f"{missing} streams ended without [DONE]")
+    stale = sum(map(met_closed, raw.measured))
+    if stale:
+        notes.append(stale_note(stale))
     oversize = sum(r["oversize_events"] for r in raw.measured)
     if oversize:
         notes.append(f"{oversize} events were too large to look into (over 4 MiB)")

@@ -20,7 +20,8 @@ def text(cliff: Cliff, title: str, notes: Sequence[str] = ()) -> str:
     lines = [f"# {title}", "", "| failures | first reached at | 95 % interval |", "|---|---|---|"]
     lines += [_row(t) for t in cliff.thresholds]
     recovery = "unresolved" if cliff.recovery is None else f"{cliff.recovery} in flight"
-    lines += ["", f"- baseline: {cliff.baseline:.1%} of requests fail alone"]
+    alone = f"{cliff.baseline:.1%} of requests fail alone" if cliff.up else "unresolved"
+    lines += ["", f"- baseline: {alone}"]
     lines.append(f"- recovery, load going down without a pause: {recovery}")
     if cliff.first_failure is not None:
         lines.append(f"- the literal first failure was seen at {cliff.first_failure} in flight")

@@ -146,7 +146,7 @@ class Search:
         self.first_failure: int | None = None
         self.effort = self.settings.passes[0]
         self._start = self.clock()
-        self._failures = 0
+        self._failures = self._in_flight = 0
 
     def run(self) -> Cliff:
         """Finds what the budget allows; what it does not allow is unresolved, not guessed.
@@ -204,11 +204,12 @@ class Search:
 
     def _measure(self, level: int, count: int, drain: bool) -> list[bool]:
         s = self.settings
-        # `level` more settle the server first.
-        if self.probe.spent() + level + count > s.max_requests:
+        # What is in flight still ends, and `level` more settle the server first.
+        if self.probe.spent() + self._in_flight + level + count > s.max_requests:
             raise ExhaustedError(f"the budget of {s.max_requests} requests is used up")
         if self.clock() - self._start > s.max_seconds:
             raise ExhaustedError(f"the budget of {s.max_seconds:g} s is used up")
+        self._in_flight = level
         outcomes = self.probe.measure(level, count, drain=drain)
         self._failures += sum(outcomes)
         if s.max_failures is not None and self._failures > s.max_failures:

@@ -221,3 +221,45 @@ def test_a_process_killed_in_the_middle_of_a_load_has_recorded_it(recorded: Reco
 def test_an_interpreter_that_ignores_the_environment_is_left_alone(recorded: Recorded) -> None:
     processes, _ = recorded.run("print(1)", "-I")
     assert processes == []
+
+
+def test_what_cannot_be_written_plainly_loses_nothing_beside_it(recorded: Recorded) -> None:
+    recorded.module("plain", "")
+    recorded.module("odd", "")
+    recorded.module(
+        "asks",
+        """
+import importlib
+class Name(str): pass
+class Names(tuple): pass
+importlib.import_module(Name("odd"))
+__import__("plain", globals(), None, Names((Name("x"),)), 0)
+import late
+""",
+    )
+    recorded.module("late", "")
+    (process,), _ = recorded.run("import asks")
+    assert {("asks", "odd"), ("asks", "plain"), ("asks", "late")} <= asked(process)
+
+
+def test_a_fork_in_the_middle_of_a_load_keeps_what_is_being_loaded(recorded: Recorded) -> None:
+    recorded.module("outer", "import inner\nimport after")
+    recorded.module(
+        "inner", "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nelse: import child"
+    )
+    recorded.module("child", "")
+    recorded.module("after", "")
+    (parent, child), _ = recorded.run("import outer")
+    assert {"outer", "inner", "after"} <= {load.name for load in parent.loads}
+    importers = {load.name: load.importer for load in child.loads}
+    assert importers["child"] == "inner"
+    assert importers["after"] == "outer"
+
+
+def test_more_than_one_file_holds_is_read_as_one(recorded: Recorded) -> None:
+    recorded.module("many", "for n in range(60000):\n    import sys, os\nimport last")
+    recorded.module("last", "")
+    (process,), _ = recorded.run("import many")
+    assert len(list((recorded.folder / "hook" / hook.RECORDS).iterdir())) > 1
+    assert sum(one.name == "os" for one in process.requests) >= 60000
+    assert process.loads[-1].name == "last" and process.loads[-1].importer == "many"

@@ -4,14 +4,13 @@ It must hold for any Python from 3.9 on, import next to nothing, never raise, an
 functions of the import system are wrapped: the one that loads (its wall time, processor time, major
 faults and bytes read are recorded) and `__import__`, for requests that `sys.modules` answers.
 
-The importer of a load is what the thread was loading at that moment, whatever module the import
-statement stands in: that is what would have to go for the load to go.
+Nothing is worked out here that `hook` can work out when the run is over: what happened is kept as
+plain values in one flat list, and written by `marshal`, whose format every Python reads.
 """
-
-from __future__ import annotations
 
 import _thread
 import builtins
+import marshal
 import posix
 import sys
 from mmap import mmap
@@ -29,8 +28,11 @@ except ImportError:  # a Python that was built without it
 # Frames of this name are left out of tracebacks and skipped by warnings, as the importer's own.
 FILENAME = "<frozen importlib._bootstrap>"
 FLAGS = posix.O_RDWR | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC
-# The file is sparse: only what was written takes room. A start of minutes writes a few megabytes.
-MAX_BYTES = 64 << 20
+# One file. The first touch of a larger one costs milliseconds: the kernel clears more at once.
+FILE_BYTES = 1 << 20
+MAX_FILES = 64
+LENGTH_BYTES = 4  # in front of what is written at one time
+MARSHAL_VERSION = 4  # known to 3.4 and all later ones
 BLOCK_BYTES = 512  # the unit of ru_inblock
 
 bootstrap = sys.modules["_frozen_importlib"]
@@ -40,19 +42,20 @@ get_ident = _thread.get_ident
 get_native_id = _thread.get_native_id
 
 folder = ""
-records: mmap | None = None
+records: "mmap | None" = None
 used = 0  # bytes of it
-tids: dict[int, int] = {}  # thread to the kernel's number of it
-stacks: dict[int, list[str]] = {}  # thread -> modules that it is loading, outermost first
-loading: set[int] = set()  # threads that are loading something
-seen: set[object] = set()  # requests that need no second record
-told: dict[int, list[str]] = {}  # `stacks` as of the last flush
-pending: list[tuple[Any, ...]] = []  # what happened since the last flush
+num_files = 0
+stacks: "dict[int, list[str]]" = {}  # thread -> modules that it is loading, outermost first
+loading: "set[int]" = set()  # threads that are loading something
+seen: "set[object]" = set()  # requests that need no second record
+pending: "list[Any]" = []  # what happened since the last flush: kinds, each with its values
+record = pending.extend
+flushing = _thread.allocate_lock()
 flushed_ns = 0
-faults_before: dict[int, tuple[int, int]] = {}  # thread -> major faults, bytes from storage
+faults_before: "dict[int, tuple[int, int]]" = {}  # thread -> major faults, bytes from storage
 
-# Formatting a record where it happens costs ten times as much as in a loop of many: the caches
-# then hold what the program was doing. A process that is killed loses this much at most.
+# Writing between two modules finds the caches full of what the program was doing, so it is done
+# rarely. A process that is killed loses this much at most.
 FLUSH_NS = 20_000_000
 # Faults are asked for after loads that took longer than this.
 LONG_LOAD_NS = 1_000_000
@@ -61,36 +64,59 @@ LONG_LOAD_NS = 1_000_000
 def flush() -> None:
     """Into a shared mapping: no system call, nothing of it lost when the process is killed, and no
     descriptor that a program could close and give to something else."""
-    global used, flushed_ns
-    events, pending[:] = pending[:], []
-    flushed_ns = monotonic_ns()
+    global flushed_ns
+    if not flushing.acquire(False):
+        return  # another thread is at it, or this one was interrupted in it
     try:
-        data = "".join(map(line_of, events)).encode("utf-8", "backslashreplace")
-        end = used + len(data)
-        if records is not None and end < MAX_BYTES:
-            records[used:end] = data
-            used = end
+        flushed_ns = monotonic_ns()
+        events = pending[:]
+        del pending[: len(events)]
+        try:
+            data = marshal.dumps(events, MARSHAL_VERSION)
+        except ValueError:  # not all of it is plain
+            data = marshal.dumps([plain(value) for value in events], MARSHAL_VERSION)
+        write(data)
     except Exception:
         pass  # whatever odd thing was imported: the program must not notice
+    finally:
+        flushing.release()
 
 
-def line_of(event: tuple[Any, ...]) -> str:
-    """An event as a line; "" for a request with odd arguments."""
-    kind, ident, *facts = event
-    stack = told.setdefault(ident, [])
-    if kind != "R":
-        if kind == "B":
-            stack.append(facts[-1])
-        elif kind in "EF" and stack:
-            stack.pop()
-        return "\t".join(map(str, (kind, *facts))) + "\n"
-    name, of, level, names = facts
+def plain(value: "Any") -> "Any":
+    """Something that `marshal` takes: odd values are left out, and odd strings made plain."""
+    if type(value) is tuple:
+        return tuple(map(plain, value))
+    if isinstance(value, str):
+        return str.__str__(value)
+    return value if type(value) in (int, bool, list) else None
+
+
+def write(data: bytes) -> None:
+    """The length comes last: what was cut off when the process was killed has none."""
+    global used
+    start = used + LENGTH_BYTES
+    if records is None or start + len(data) > len(records):
+        open_file(len(data) + LENGTH_BYTES)
+        start = used + LENGTH_BYTES
+    if records is not None:
+        records[start : start + len(data)] = data
+        records[used:start] = len(data).to_bytes(LENGTH_BYTES, "little")
+        used = start + len(data)
+
+
+def open_file(least: int) -> None:
+    """Files of one process follow each other by their numbers."""
+    global records, used, num_files
+    records, used, num_files = None, 0, num_files + 1
+    if num_files > MAX_FILES:
+        return
+    size = max(FILE_BYTES, least)
+    file = posix.open(f"{folder}/{posix.getpid()}.{monotonic_ns():020}", FLAGS, 0o600)
     try:
-        importer = stack[-1] if stack else of["__name__"]
-        package = level and of["__package__"]
-        return f"R\t{importer}\t{name}\t{package}\t{level}\t{','.join(names or ())}\n"
-    except Exception:
-        return ""
+        posix.ftruncate(file, size)
+        records = mmap(file, size)
+    finally:
+        posix.close(file)
 
 
 def asker() -> str:
@@ -107,16 +133,15 @@ def load(name: str, import_: object) -> object:
     if stack is None:
         stack = stacks[ident] = []
     if name in sys.modules:
-        pending.append(("R", ident, name, {"__name__": asker()}, 0, ()))
+        record(("R", ident, name, 0, 0, None, "" if stack else asker()))
         return original_load(name, import_)
     begun_ns, cpu_ns = monotonic_ns(), thread_time_ns()
     if stack:
-        importer = stack[-1]
+        record(("B", ident, begun_ns, 0, "", name))
+        if begun_ns - flushed_ns > FLUSH_NS:
+            flush()
     else:
-        importer = asker()
-        tids[ident] = get_native_id()
-    pending.append(("B", ident, begun_ns, tids[ident], importer, name))
-    if not stack or begun_ns - flushed_ns > FLUSH_NS:
+        record(("B", ident, begun_ns, get_native_id(), asker(), name))
         flush()
     stack.append(name)
     loading.add(ident)
@@ -134,38 +159,41 @@ def load(name: str, import_: object) -> object:
 
 
 def ended(state: str, ident: int, name: str, begun_ns: int, cpu_ns: int) -> None:
-    now_ns, cpu_ns, tid = monotonic_ns(), thread_time_ns() - cpu_ns, tids[ident]
+    now_ns, cpu_ns = monotonic_ns(), thread_time_ns() - cpu_ns
     faults = num_bytes = 0
     if now_ns - begun_ns > LONG_LOAD_NS:
-        faults, num_bytes = faults_since(tid)
+        faults, num_bytes = faults_since(ident)
     try:
         origin = sys.modules[name].__spec__.origin or ""  # type: ignore[union-attr]
     except Exception:
         origin = ""  # it failed, or is no module at all
-    pending.append((state, ident, now_ns, tid, name, cpu_ns, faults, num_bytes, origin))
+    record((state, ident, now_ns, cpu_ns, faults, num_bytes, origin))
 
 
-def faults_since(tid: int) -> tuple[int, int]:
+def faults_since(ident: int) -> "tuple[int, int]":
     """Major faults and bytes from storage of this thread since it was last asked."""
     if getrusage is None:
         return 0, 0
     usage = getrusage(RUSAGE_THREAD)
     now = usage.ru_majflt, usage.ru_inblock * BLOCK_BYTES
-    before = faults_before.get(tid, (0, 0))
-    faults_before[tid] = now
-    return now[0] - before[0], now[1] - before[1]
+    before = faults_before.get(ident, (0, 0))
+    faults_before[ident] = now
+    return max(now[0] - before[0], 0), max(now[1] - before[1], 0)
 
 
 def import_(name, globals=None, locals=None, fromlist=(), level=0):  # type: ignore[no-untyped-def]
-    if loading:
-        pending.append(("R", get_ident(), name, globals, level, fromlist))
+    ident = get_ident()
+    if ident in loading:
+        package = globals.get("__package__") if level and globals else 0
+        record(("R", ident, name, package, level, fromlist, ""))
         return original_import(name, globals, locals, fromlist, level)
     module = original_import(name, globals, locals, fromlist, level)
     try:
-        key = (globals["__name__"], name, level, tuple(fromlist or ()))
+        asking = globals["__name__"]
+        key = (asking, name, level, tuple(fromlist or ()))
         if key not in seen:
             seen.add(key)
-            pending.append(("R", get_ident(), name, globals, level, fromlist))
+            record(("R", ident, name, globals.get("__package__"), level, key[-1], asking))
             flush()
     except Exception:
         pass  # odd arguments: what cannot be recorded must not fail
@@ -173,43 +201,37 @@ def import_(name, globals=None, locals=None, fromlist=(), level=0):  # type: ign
 
 
 def begin(where: str) -> None:
-    """Starts recording into a file of this process below `where`."""
-    global folder, records, used
-    folder, records, used = where, None, 0
-    pid = posix.getpid()
-    file = posix.open(f"{where}/{pid}.{monotonic_ns()}", FLAGS, 0o600)
-    try:
-        posix.ftruncate(file, MAX_BYTES)
-        records = mmap(file, MAX_BYTES)
-    finally:
-        posix.close(file)
+    """Starts recording into files of this process below `where`."""
+    global folder, records, num_files
+    folder, records, num_files = where, None, 0
     version = ".".join(map(str, sys.version_info[:3]))
-    pending.append(("H", 0, monotonic_ns(), pid, posix.getppid(), get_native_id(), version))
+    record(("H", monotonic_ns(), posix.getpid(), posix.getppid(), version))
+    for ident, stack in stacks.items():
+        for name in stack:
+            record(("S", ident, get_native_id(), name))
     flush()
 
 
 def in_child() -> None:
     """After a fork: only this thread lives on, and records go into a file of this process."""
+    global flushing
+    flushing = _thread.allocate_lock()
     ident = get_ident()
     mine = stacks.get(ident)
     stacks.clear()
     loading.clear()
-    tids[ident] = get_native_id()
     if mine:
         stacks[ident] = mine
         loading.add(ident)
-    told.clear()
+    faults_before.clear()
     pending.clear()
-    try:  # noqa: SIM105 (contextlib would be one more import in every process)
-        begin(folder)
-    except OSError:
-        pass  # no room, or no right to write there any more: this process is not recorded
+    begin(folder)
 
 
 def install(where: str) -> None:
     begin(where)
     import_.__name__ = import_.__qualname__ = "__import__"
-    for function in (load, import_, ended, flush, line_of, asker):
+    for function in (load, import_, ended, flush, plain, write, open_file, asker):
         function.__code__ = function.__code__.replace(co_filename=FILENAME)
     posix.register_at_fork(after_in_child=in_child)
     setattr(bootstrap, "_find_and_load", load)  # noqa: B010 (a module has no such attribute for mypy)

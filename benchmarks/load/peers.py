@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CACHE = Path(".cache")
+# aiperf takes no folder while it is offline (0.13: it asks the hub's cache for a repository).
+TOKENIZER = "preroll/bytes"
 WORDS_IN = 8
 LONGEST_RUN_S = 240.0
 
@@ -58,9 +60,10 @@ class Run:
 def run(peer: Peer, load: Load, folder: Path) -> Run:
     """Raises RuntimeError with the end of what it said when it fails or leaves no samples."""
     folder.mkdir(parents=True)
-    tokenizer = byte_tokenizer(folder / "tokenizer")
+    home = folder / "hub"
+    tokenizer = byte_tokenizer(home)
     words = [str(peer.program), *peer.command(load, tokenizer, folder)]
-    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HOME": str(folder)}
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HOME": str(home)}
     before, start = _children_cpu_s(), time.monotonic()
     # What they say goes to a file: a pipe would keep a peer waiting for us.
     with (folder / "said.txt").open("w") as said:
@@ -88,13 +91,13 @@ def _children_cpu_s() -> float:
 
 def _aiperf(load: Load, tokenizer: Path, folder: Path) -> list[str]:
     words = ["profile", "--model", "mock", "--url", load.url, "--endpoint-type", "chat"]
-    words += ["--streaming", "--tokenizer", str(tokenizer), "--ui", "none"]
+    words += ["--streaming", "--tokenizer", TOKENIZER, "--ui", "none"]
     words += ["--isl", str(WORDS_IN), "--osl", str(load.tokens)]
     words += ["--concurrency", str(load.streams), "--request-count", str(load.requests)]
     words += ["--num-warmup-requests", str(load.streams), "--artifact-dir", str(folder / "out")]
     if load.streams > 1:
         words += ["--concurrency-ramp-duration", f"{load.ramp_s:g}"]
-    return [*words, "--no-server-metrics", "--no-gpu-telemetry"]
+    return [*words, "--use-server-token-count", "--no-server-metrics", "--no-gpu-telemetry"]
 
 
 def _aiperf_ttfts_ms(folder: Path) -> Iterator[float]:
@@ -125,12 +128,13 @@ def _guidellm(load: Load, tokenizer: Path, folder: Path) -> list[str]:
         "outputs": [{"kind": "json", "path": str(folder / "out.json")}],
     }
     scenario = folder / "scenario.json"
-    scenario.write_text(json.dumps({"spec": spec, "warmup_left_out": load.streams}))
+    scenario.write_text(json.dumps({"spec": spec}))
     return ["run", "--config", str(scenario), "--disable-console"]
 
 
 def _guidellm_ttfts_ms(folder: Path) -> Iterator[float]:
-    warmup = json.loads((folder / "scenario.json").read_text())["warmup_left_out"]
+    spec = json.loads((folder / "scenario.json").read_text())["spec"]
+    warmup = spec["profile"]["streams"][0]
     report = json.loads((folder / "out.json").read_text())
     done = report["benchmarks"][0]["requests"]["successful"]
     done.sort(key=lambda request: request["request_start_time"])
@@ -144,8 +148,9 @@ PEERS = (
 )
 
 
-def byte_tokenizer(folder: Path) -> Path:
-    """A Hugging Face tokenizer whose 256 tokens are the bytes, in GPT-2's spelling of them."""
+def byte_tokenizer(home: Path) -> Path:
+    """A Hugging Face tokenizer whose 256 tokens are the bytes, in GPT-2's spelling of them: as
+    TOKENIZER in the cache `home`, and by its folder."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
     spelled = {byte: chr(byte) for byte in plain}
@@ -168,7 +173,12 @@ def byte_tokenizer(folder: Path) -> Path:
     }
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>"}
     config |= {"pad_token": "<end>", "bos_token": "<end>"}
-    folder.mkdir()
+    repository = home / "hub" / ("models--" + TOKENIZER.replace("/", "--"))
+    revision = "0" * 40
+    folder = repository / "snapshots" / revision
+    folder.mkdir(parents=True)
     (folder / "tokenizer.json").write_text(json.dumps(document))
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(revision)
     return folder

@@ -15,9 +15,11 @@ from preroll.cli.cliff_target import MEASURING
 from preroll.cli.load_inputs import get
 from preroll.config import load_app
 from preroll.errors import InputError, UnavailableError
+from preroll.instruments.cliff.live import LiveProbe
 from preroll.instruments.load.client import Mock, program
 from preroll.instruments.load.records import read
-from preroll.instruments.load.requests import parse_url
+from preroll.instruments.load.requests import Ask, parse_url, template
+from preroll.instruments.load.result import Targets
 from preroll.instruments.replica import own_replica
 
 
@@ -121,6 +123,21 @@ def test_a_target_elsewhere_must_be_allowed_to_break(tmp_path: Path) -> None:
         main(arguments)
     with pytest.raises(InputError, match="--max-failures"):
         main([*arguments, "--allow-break"])
+
+
+def test_the_queue_is_asked_for_some_times_a_look_and_only_on_the_way_up(tmp_path: Path) -> None:
+    with Mock(ttft_ms=1, gap_ms=0.1, tokens=2) as mock:
+        server = parse_url(mock.url)
+        requests = [template(server, Ask(model="mock", max_tokens=2), "hello")]
+        asked: list[int] = []
+        with LiveProbe(server, requests, Targets(ttft_ms=1e4), tmp_path / "r.ndjson") as probe:
+            probe.on_level = asked.append
+            assert len(probe.measure(3, 50, drain=True)) == 50
+            up = list(asked)
+            assert len(probe.measure(2, 50, drain=False)) == 50
+        assert set(up) == {3} and 3 <= len(up) <= 6
+        assert asked == up
+        assert set(probe.rates()) == {2, 3} and all(rate > 0 for rate in probe.rates().values())
 
 
 def test_a_promise_and_a_known_stage_are_needed(tmp_path: Path) -> None:

@@ -35,6 +35,24 @@ def test_an_unknown_command_names_the_likely_one(capsys: pytest.CaptureFixture[s
     assert "did you mean 'check'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("check", "preroll check: Parameter APP_FILE requires an argument (preroll check --help)"),
+        ("stop --bogus", "preroll stop: Unknown option: --bogus (preroll stop --help)"),
+        ("probe ingress", "preroll probe ingress: "),
+        ("profile --bogus 3 -- true", "preroll profile: Unknown option: --bogus"),
+        ("load http://127.0.0.1:1 --rate fast", "preroll load: Invalid value for --rate"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_names_the_command(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(words.split()) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(said) and error.count("\n") == 1
+
+
 def test_a_reader_that_leaves_is_no_traceback() -> None:
     code = "from preroll.cli.main import main; import sys; sys.argv = ['preroll', '--help']; main()"
     process = subprocess.Popen(

@@ -27,7 +27,8 @@ app = cyclopts.App(name="preroll check", help=__doc__, version_flags=[])
 
 @app.default
 def check(
-    path: Path,
+    app_file: Path,
+    /,
     *,
     resolved: Annotated[bool, cyclopts.Parameter(negative=())] = False,
     strict: Annotated[bool, cyclopts.Parameter(negative=())] = False,
@@ -36,21 +37,21 @@ def check(
 
     Parameters
     ----------
-    path: Path
+    app_file: Path
         The app file.
     resolved: bool
         Print the app with every default filled in, as JSON (seconds, bytes).
     strict: bool
         Exit status 1 when there is a warning.
     """
-    limits = with_limits(load_app(path))
+    limits = with_limits(load_app(app_file))
     loaded = limits.app
-    warnings = [*misfits(loaded, this_machine()), *limits.warnings, *slow_starts(loaded, path)]
+    warnings = [*misfits(loaded, this_machine()), *limits.warnings, *slow_starts(loaded, app_file)]
     if resolved:
         print(json.dumps(as_json(loaded), indent=1))
     else:
         names = ", ".join(f"{s.name} ({s.engine})" for s in loaded.stages.values())
-        print(f"{path}: ok; stages: {names}; routes: {len(loaded.routes)}")
+        print(f"{app_file}: ok; stages: {names}; routes: {len(loaded.routes)}")
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return 1 if strict and warnings else 0

@@ -268,15 +268,6 @@ impl Account {
         if self.ending.is_some() {
             return;
         }
-        let ending = match ending {
-            Ending::Complete if matches!(self.status, 429 | 503) => Ending::Rejected,
-            Ending::Complete if self.status >= 500 => Ending::Errored,
-            other => other,
-        };
-        self.ending = Some(ending);
-        if let Some(permit) = self.permit.take() {
-            permit.finish(ending.outcome(), recent_ns());
-        }
         match std::mem::replace(&mut self.watch, Watch::Nothing) {
             Watch::Nothing => {}
             Watch::Events(scanner) => {
@@ -286,6 +277,18 @@ impl Account {
             }
             Watch::Json(tail) if ending == Ending::Complete => self.usage = tail.usage(),
             Watch::Json(_) => {}
+        }
+        let is_told = self.report.as_ref().is_some_and(|report| report.is_done);
+        let ending = match ending {
+            Ending::Complete if matches!(self.status, 429 | 503) => Ending::Rejected,
+            Ending::Complete if self.status >= 500 => Ending::Errored,
+            // Clients hang up at `[DONE]`, before the engine has ended its answer.
+            Ending::ClientGone if is_told => Ending::Complete,
+            other => other,
+        };
+        self.ending = Some(ending);
+        if let Some(permit) = self.permit.take() {
+            permit.finish(ending.outcome(), recent_ns());
         }
     }
 

@@ -37,7 +37,7 @@ async def gathered(calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
     return await asyncio.gather(*calls, return_exceptions=True)
 
 
-@given(st.lists(st.integers(-3, 200), min_size=1, max_size=40), st.randoms(use_true_random=False))
+@given(st.lists(st.integers(-3, 200), min_size=1, max_size=40), st.randoms(use_true_random=True))
 def test_items_are_never_swapped_whoever_fails_or_leaves(
     numbers: list[int], chance: random.Random
 ) -> None:

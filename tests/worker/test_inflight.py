@@ -55,7 +55,7 @@ def expected(number: int) -> str:
     return "".join(f"{number}:{i};" for i in range(number, -1, -1))
 
 
-@given(st.lists(st.integers(-1, 12), min_size=1, max_size=12), st.randoms(use_true_random=False))
+@given(st.lists(st.integers(-1, 12), min_size=1, max_size=12), st.randoms(use_true_random=True))
 def test_nothing_crosses_between_items_whoever_fails_or_leaves(
     numbers: list[int], chance: random.Random
 ) -> None:

@@ -32,11 +32,18 @@ class Admission:
                 " each; send again later"
             )
 
+    def try_enter(self) -> bool:
+        """Takes a place if one is free."""
+        if self.busy >= self.limit:
+            return False
+        self.busy += 1
+        return True
+
     async def enter(self) -> None:
-        self.check()
-        if self.busy < self.limit:
-            self.busy += 1
+        """Takes a place, or waits for one."""
+        if self.try_enter():
             return
+        self.check()
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:

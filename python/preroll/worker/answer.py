@@ -16,6 +16,7 @@ JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 BYTES = b"application/octet-stream"
 EVENTS = b"text/event-stream"
+JSON_TYPE: Header = (b"content-type", JSON)
 
 WITHOUT_BODY = (204, 304)
 ALLOWED = "dict, list, str, int, float, bool, None, bytes, Response or an iterator of chunks"
@@ -47,6 +48,14 @@ class Response:
         self.headers = dict(headers or {})
 
 
+_json_text = json.JSONEncoder(
+    separators=(",", ":"),
+    ensure_ascii=False,
+    allow_nan=False,
+    check_circular=False,  # a circle ends in a RecursionError
+).encode
+
+
 class WrongTypeError(TypeError):
     """A stage's code returned or yielded something that is no answer."""
 
@@ -54,8 +63,7 @@ class WrongTypeError(TypeError):
 def to_json(value: Any) -> bytes:
     """Compact JSON. Raises WrongTypeError for what JSON cannot say (NaN too)."""
     try:
-        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return text.encode()
+        return _json_text(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise WrongTypeError(f"not expressible in JSON: {error}") from None
 
@@ -77,6 +85,9 @@ def render(result: Any, where: str, content_type: bytes | None) -> Any:
 
     `where` names the method in errors; `content_type` is its own for bytes and text.
     """
+    if isinstance(result, (dict, list)):  # what nearly all answers are
+        body = _json(result, where)
+        return Whole(200, [JSON_TYPE, (b"content-length", b"%d" % len(body))], body)
     head = result if isinstance(result, Response) else None
     value = head.body if head is not None else result
     if is_iterator(value):

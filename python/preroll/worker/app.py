@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from preroll.worker import answer, reporting
@@ -63,11 +63,10 @@ class App:
     def has_sessions(self) -> bool:
         return self.routes.has_sessions
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    def __call__(self, scope: Any, receive: Any, send: Any) -> Coroutine[Any, Any, None]:
         if scope["type"] == "http":
-            await self._http(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await self._websocket(scope, receive, send)
+            return self._http(scope, receive, send)
+        return self._websocket(scope, receive, send)
 
     async def _http(self, scope: Any, receive: Any, send: Any) -> None:
         path, method = scope["path"], scope["method"]
@@ -152,6 +151,7 @@ class App:
             await session.reject(404, f"{context.path}: no session is there", "not_found")
         else:
             context.path_values = values
+            context.is_answered = True  # no call of a session is made for a first byte
             set_current(context)
             await self._session(handler, session, task)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_origin
 
 from preroll.errors import InputError
@@ -15,6 +15,8 @@ from preroll.worker.form import Form, parse_multipart, parse_urlencoded
 
 # How far a streamed body is read ahead of the code that takes it.
 AHEAD_BYTES = 1 << 20
+JSON = "application/json"
+_parse = json.JSONDecoder().decode
 ITERATORS = ("AsyncIterator", "AsyncIterable", "AsyncGenerator")
 
 
@@ -31,29 +33,52 @@ def item_type(annotation: Any) -> Any:
     return arguments[0] if arguments else Any
 
 
-def decode(annotation: Any, body: bytes, context: Context) -> Any:
-    """Raises InputError or RequestError (415, 422) for a body that is not what it should be."""
+Decoder = Callable[[bytes, Context], Any]
+"""Makes a method's parameter of a body. Raises InputError or RequestError (415, 422) for one that
+is not what it should be."""
+
+
+def decoder(annotation: Any) -> Decoder:
+    """Looks at the annotation once, not at every request."""
     if annotation is bytes:
-        return body
+        return lambda body, context: body
     if annotation is str:
-        return _text(body)
-    kind = (context.header(b"content-type") or "").partition(";")[0].strip().lower()
+        return lambda body, context: _text(body)
     if annotation is Form:
-        return _form(kind, body, context)
-    if context.method == "GET" and not body:
-        return dict(context.query)
+        return lambda body, context: _form(_kind(context), body, context)
     if annotation is Any:
-        return _by_type(kind, body, context)
-    if kind and not _is_json(kind):
-        raise RequestError(
-            f"content-type {kind!r}; allowed: application/json",
-            status=415,
-            kind="unsupported_media_type",
-        )
-    return _checked(annotation, _json(body))
+        return _by_type
+    validate = getattr(annotation, "model_validate", None)
+    origin = get_origin(annotation) or annotation
+
+    def decode(body: bytes, context: Context) -> Any:
+        if not body and context.method == "GET":
+            return dict(context.query)
+        kind = _kind(context)
+        if kind and not _is_json(kind):
+            raise RequestError(
+                f"content-type {kind!r}; allowed: application/json",
+                status=415,
+                kind="unsupported_media_type",
+            )
+        value = _json(body)
+        return _validated(validate, value) if validate is not None else _checked(origin, value)
+
+    return decode
 
 
-def _by_type(kind: str, body: bytes, context: Context) -> Any:
+def _kind(context: Context) -> str:
+    """The body's media type without its parameters; empty: none is said."""
+    text = context.header(b"content-type")
+    if text is None or text == JSON:
+        return text or ""
+    return text.partition(";")[0].strip().lower()
+
+
+def _by_type(body: bytes, context: Context) -> Any:
+    if not body and context.method == "GET":
+        return dict(context.query)
+    kind = _kind(context)
     if _is_json(kind):
         return _json(body)
     if kind in ("multipart/form-data", "application/x-www-form-urlencoded"):
@@ -62,10 +87,14 @@ def _by_type(kind: str, body: bytes, context: Context) -> Any:
 
 
 def _is_json(kind: str) -> bool:
-    return kind == "application/json" or kind.endswith("+json")
+    return kind == JSON or kind.endswith("+json")
 
 
 def _json(body: bytes) -> Any:
+    try:
+        return _parse(body.decode())
+    except (ValueError, RecursionError):
+        pass  # a byte order mark, UTF-16, or no JSON
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -90,16 +119,16 @@ def _form(kind: str, body: bytes, context: Context) -> Form:
     )
 
 
-def _checked(annotation: Any, value: Any) -> Any:
-    """A JSON value as the annotation asks: a validated model, or the value of the right type."""
-    validate = getattr(annotation, "model_validate", None)
-    if validate is not None:
-        try:
-            return validate(value)
-        except ValueError as error:
-            raise RequestError(str(error), status=422, kind="invalid_request") from None
-    origin = get_origin(annotation) or annotation
-    if origin in (dict, list) and not isinstance(value, origin):
+def _validated(validate: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return validate(value)
+    except ValueError as error:
+        raise RequestError(str(error), status=422, kind="invalid_request") from None
+
+
+def _checked(origin: Any, value: Any) -> Any:
+    """A JSON value that is of the right type."""
+    if (origin is dict or origin is list) and not isinstance(value, origin):
         raise RequestError(
             f"the body is a JSON {type(value).__name__}; allowed: {origin.__name__}",
             status=422,
@@ -126,7 +155,7 @@ class BodyReader:
         self.is_complete = False
 
     async def whole(self) -> bytes:
-        body = await self.part()
+        body = self._take(await self._receive())
         if self.is_complete:
             return body
         parts = [body]
@@ -140,7 +169,9 @@ class BodyReader:
             pass
 
     async def part(self) -> bytes:
-        message = await self._receive()
+        return self._take(await self._receive())
+
+    def _take(self, message: Mapping[str, Any]) -> bytes:
         if message["type"] == "http.disconnect":
             raise ClientLeftError
         body: bytes = message.get("body", b"")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
-from preroll.worker.body import ITERATORS, item_type, wants_iterator
+from preroll.worker.body import ITERATORS, Decoder, decoder, item_type, wants_iterator
 from preroll.worker.form import Form
 from preroll.worker.stage import Stage
 
@@ -33,9 +33,11 @@ class Handler:
     takes_context: bool
     content_type: bytes | None = None
     is_body_iterator: bool = field(init=False)
+    decode: Decoder = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_body_iterator = self.takes_body and wants_iterator(self.annotation)
+        self.decode = decoder(self.annotation)
 
     def arguments(self, body: Any, context: Any) -> tuple[Any, ...]:
         if self.takes_body:

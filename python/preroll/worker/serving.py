@@ -10,9 +10,6 @@ from typing import Any, Protocol
 
 from preroll.errors import InputError
 
-# The door gives a pooled connection up before this.
-KEEP_ALIVE_S = 5
-
 
 class Application(Protocol):
     """An ASGI application that says whether it takes WebSockets."""
@@ -53,19 +50,30 @@ def server(app: Application) -> Any:
 
     config = uvicorn.Config(
         app,
+        http=_protocol(),
+        interface="asgi3",
+        proxy_headers=False,
         log_config=None,
         log_level="critical",
         access_log=False,
         lifespan="off",
         server_header=False,
         date_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
         # Compression and pings cost CPU and gain nothing between two processes of one machine.
         ws="websockets-sansio" if app.has_sessions else "none",
         ws_per_message_deflate=False,
         ws_ping_interval=None,
     )
     return Server(config)
+
+
+def _protocol() -> Any:
+    """Our own where httptools is installed, else the one that uvicorn finds."""
+    if importlib.util.find_spec("httptools") is None:
+        return "auto"
+    from preroll.worker.connection import Connection
+
+    return Connection
 
 
 def descriptors(server: Any, sockets: list[socket.socket]) -> list[int]:

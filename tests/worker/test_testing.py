@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from preroll import Session, Stage
+from preroll import Context, Session, Stage
 from preroll.testing import serve
+from preroll.worker.context import TIMEOUTS
 
 
 class Last(Stage):
@@ -55,6 +56,41 @@ def test_stages_call_each_other_inside_one_test() -> None:
         with first.connect() as socket:
             socket.send("hi")
             assert socket.recv(20) == "hi"
+
+
+class Told(Stage):
+    """Says what it was told of its caller's time-outs."""
+
+    async def __call__(self, ctx: Context) -> Any:
+        return [ctx.header(name) for name in TIMEOUTS]
+
+
+class Caller(Stage):
+    async def __call__(self, body: dict[str, Any]) -> Any:
+        return (await self.stage("told").post(body)).json()
+
+    async def stream(self, body: dict[str, Any]) -> AsyncIterator[Any]:
+        yield (await self.stage("told").post(body)).json()
+        yield (await self.stage("told").post(body)).json()
+
+    async def session(self, socket: Session) -> None:
+        await socket.send((await self.stage("told").post()).json())
+
+
+def test_a_call_is_told_how_long_the_client_waits_for_its_first_byte() -> None:
+    waits = {"x_stainless_timeout": "600", "x_request_timeout": "30.5"}
+    with serve(Caller, calls={"told": Told}) as caller:
+        stainless, ours = caller.post({}, **waits).json()
+        assert stainless is None and 0 < float(ours) <= 30.5, "the shorter one, less what is spent"
+        for nothing in ("", "nan", "-1", "soon"):
+            assert caller.post({}, x_request_timeout=nothing).json() == [None, None]
+        answer = caller.post({}, x_request_timeout="0")
+        assert answer.status == 504 and "no time is left" in answer.text
+        before, after = caller.events({"stream": True}, **waits)
+        assert before[1] is not None
+        assert after == [None, None], "the client has its first byte"
+        with caller.connect(additional_headers={"x-request-timeout": "30"}) as socket:
+            assert socket.recv(20) == "[null,null]"
 
 
 def test_what_a_hook_raises_reaches_the_test() -> None:

@@ -1,7 +1,8 @@
 """Calls of one stage to another, through the door: queued, limited and measured as any request.
 
-A call carries on what the request it is made for has: deadline (what is left of it), priority,
-session and trace. Its place in the queue is ahead of new arrivals, because a slot waits for it.
+A call carries on what the request it is made for has: deadline and time-out to the first byte
+(what is left of them), priority, session and trace. Its place in the queue is ahead of new
+arrivals, because a slot waits for it.
 """
 
 from __future__ import annotations
@@ -162,12 +163,7 @@ class Remote:
     ) -> tuple[Connection, Answer]:
         kind, data = encode(body)
         fields = [*self._fields(), ("content-type", kind), *(headers or {}).items()]
-        request = context.current()
-        left_s = request.remaining_s if request is not None else None
-        if left_s is not None and left_s <= 0:
-            raise DeadlineError(f"no time is left to call stage {self.name!r}")
-        if left_s is not None:
-            fields.append(("x-preroll-deadline-ms", str(int(left_s * 1000))))
+        left_s = self._limits(fields)
         connection = await self._pool.take()
         try:
             sending = connection.send("POST", path, fields, data)
@@ -178,6 +174,22 @@ class Remote:
             if isinstance(error, asyncio.TimeoutError):
                 raise DeadlineError(f"stage {self.name!r} did not answer in time") from None
             raise
+
+    def _limits(self, fields: list[tuple[str, str]]) -> float | None:
+        """Adds what is left of the request's times; returns the seconds in which the answer must
+        begin, None where nothing bounds them."""
+        request = context.current()
+        if request is None:
+            return None
+        whole_s, first_byte_s = request.remaining_s, request.first_byte_s
+        if whole_s is not None:
+            fields.append(("x-preroll-deadline-ms", str(int(whole_s * 1000))))
+        if first_byte_s is not None:
+            fields.append(("x-request-timeout", f"{first_byte_s:.3f}"))
+        left_s = min((s for s in (whole_s, first_byte_s) if s is not None), default=None)
+        if left_s is not None and left_s <= 0:
+            raise DeadlineError(f"no time is left to call stage {self.name!r}")
+        return left_s
 
     def _fields(self) -> list[tuple[str, str]]:
         fields = [("x-preroll-stage", self.name)]

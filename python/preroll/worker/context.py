@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -11,6 +12,9 @@ from urllib.parse import parse_qsl
 # The request that the running code works for; calls to other stages carry on its facts.
 _current: ContextVar[Context | None] = ContextVar("preroll_context", default=None)
 
+# The client libraries' own time-outs, in seconds: how long they wait for the first byte.
+TIMEOUTS = (b"x-stainless-timeout", b"x-request-timeout")
+
 
 class Context:
     """One request or session.
@@ -19,12 +23,23 @@ class Context:
     Async code is cancelled as well, at its next await.
     """
 
-    __slots__ = ("_headers", "_query", "_raw", "began_s", "cancelled", "path_values", "scope")
+    __slots__ = (
+        "_headers",
+        "_query",
+        "_raw",
+        "began_s",
+        "cancelled",
+        "is_answered",
+        "path_values",
+        "scope",
+    )
 
     def __init__(self, scope: Mapping[str, Any]) -> None:
         self.scope = scope
         self.began_s = time.monotonic()
         self.cancelled = False
+        self.is_answered = False
+        """Whether the first byte of the answer is on its way."""
         self.path_values: dict[str, str] = {}
         """What stood for the `{names}` of the route's path."""
         self._raw: list[tuple[bytes, bytes]] = scope["headers"]
@@ -90,6 +105,16 @@ class Context:
             return None
         return self.began_s + int(text) / 1e3 - time.monotonic()
 
+    @property
+    def first_byte_s(self) -> float | None:
+        """Seconds that the client still waits for the first byte of its answer (negative once
+        they have passed); None: it did not say, or the first byte is on its way."""
+        if self.is_answered:
+            return None
+        said = [_seconds(text) for name in TIMEOUTS if (text := self.header(name)) is not None]
+        limits = [limit_s for limit_s in said if limit_s is not None]
+        return self.began_s + min(limits) - time.monotonic() if limits else None
+
     def raise_if_cancelled(self) -> None:
         """For long synchronous code: raises `CancelledRequestError` once the client has left."""
         if self.cancelled:
@@ -98,6 +123,14 @@ class Context:
 
 class CancelledRequestError(Exception):
     """The client has left; nobody waits for the answer."""
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if value >= 0 and math.isfinite(value) else None
 
 
 def current() -> Context | None:

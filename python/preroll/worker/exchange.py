@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from preroll.worker import answer, reporting
 from preroll.worker.answer import Response
-from preroll.worker.body import BodyReader, BodyStream, ClientLeftError, decode
+from preroll.worker.body import BodyReader, BodyStream, ClientLeftError, decoder
 from preroll.worker.context import CancelledRequestError, Context
+from preroll.worker.cycle import ON_LEFT
 from preroll.worker.errors import StageFatal, status_of
 from preroll.worker.guard import leave_if_forked
 from preroll.worker.handlers import Handler
@@ -20,7 +21,8 @@ from preroll.worker.threads import Job
 if TYPE_CHECKING:
     from preroll.worker.app import App
 
-# An answer within this time is not watched for its client's leaving: watching costs a task.
+# Where the server does not say that a client has left, an answer within this time is not watched
+# for it: watching costs a task.
 WATCH_AFTER_S = 0.005
 # Larger bodies are parsed in a thread.
 LARGE_BYTES = 256 << 10
@@ -49,8 +51,21 @@ class Exchange:
 
     async def run(self, handlers: dict[str, Handler]) -> None:
         """Never raises: whatever happens here is this request's own."""
+        admission = self.app.admission
         try:
-            await self._run(handlers)
+            admission.check()
+            handler, argument = await self._input(handlers)
+            self._watch_soon()
+            if not admission.try_enter():
+                await admission.enter()
+            try:
+                await self._answer(handler, argument)
+            finally:
+                # A thread that goes on after its client has left still holds the place.
+                if self._job is None or self._job.is_ended:
+                    admission.leave()
+                else:
+                    self._job.ended = admission.leave
         except asyncio.CancelledError as error:
             await self._cancelled(error)
         except (ClientLeftError, CancelledRequestError):
@@ -67,21 +82,6 @@ class Exchange:
             if self._body_stream is not None:
                 self._body_stream.close()
 
-    async def _run(self, handlers: dict[str, Handler]) -> None:
-        app = self.app
-        app.admission.check()
-        handler, argument = await self._input(handlers)
-        self._watch_soon()
-        await app.admission.enter()
-        try:
-            await self._answer(handler, argument)
-        finally:
-            # A thread that goes on after its client has left still holds the place.
-            if self._job is None or self._job.is_ended:
-                app.admission.leave()
-            else:
-                self._job.ended = app.admission.leave
-
     async def _input(self, handlers: dict[str, Handler]) -> tuple[Handler, Any]:
         """The handler that answers, and its argument."""
         reader = BodyReader(self._receive, self.app.stage.max_body_bytes)
@@ -95,9 +95,8 @@ class Exchange:
         if not handler.takes_body:
             return handler, None
         if len(body) > LARGE_BYTES:  # parsing it would hold up everybody else
-            work = (handler.annotation, body, self.context)
-            return handler, await asyncio.to_thread(decode, *work)
-        return handler, decode(handler.annotation, body, self.context)
+            return handler, await asyncio.to_thread(handler.decode, body, self.context)
+        return handler, handler.decode(body, self.context)
 
     async def _answer(self, handler: Handler, argument: Any) -> None:
         arguments = handler.arguments(argument, self.context)
@@ -137,7 +136,7 @@ class Exchange:
         chunks = result.body if head is not None else result
         app = self.app
         pace = Pace(app.settings.frame_s) if app.settings.frame_s else None
-        stream = Stream(self._send, handler.name, handler.content_type, pace, head)
+        stream = Stream(self._send, self.context, handler.name, handler.content_type, pace, head)
         self._stream = stream
         if not hasattr(chunks, "__aiter__"):
             chunks = ThreadedIterator(chunks, app.threads, self.context)
@@ -159,9 +158,13 @@ class Exchange:
     # The client that leaves -----------------------------------------------------------------
 
     def _watch_soon(self) -> None:
-        if self._body_stream is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(WATCH_AFTER_S, self._watch)
+        if self._body_stream is not None:
+            return  # it reads on, and says so
+        on_left = self.context.scope.get(ON_LEFT)
+        if on_left is not None:
+            on_left(self._client_left)
+        else:
+            self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch)
 
     def _watch(self) -> None:
         self._watcher = asyncio.get_running_loop().create_task(self._wait_for_leaving())
@@ -169,9 +172,16 @@ class Exchange:
     async def _wait_for_leaving(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        if self._is_complete:
-            return
-        self._left()
+        if not self._is_complete:
+            self._left()
+            await self._insist()
+
+    def _client_left(self) -> None:
+        if not self._is_complete:
+            self._left()
+            self._watcher = asyncio.get_running_loop().create_task(self._insist())
+
+    async def _insist(self) -> None:
         for _ in range(INSIST_TIMES):
             await asyncio.sleep(INSIST_S)
             self.task.cancel()
@@ -217,6 +227,9 @@ class Exchange:
                 self.app.fail(error, self)
 
 
+as_object = decoder(dict)
+
+
 def wants_stream(context: Context, body: bytes) -> bool:
     """Whether a request to a stage with both kinds of answer asks for a stream."""
     if "text/event-stream" in (context.header(b"accept") or ""):
@@ -224,7 +237,7 @@ def wants_stream(context: Context, body: bytes) -> bool:
     if b'"stream"' not in body:
         return False
     try:
-        document = decode(dict, body, context)
+        document = as_object(body, context)
     except Exception:
         return False  # the method's own parameter will say what is wrong
     return document.get("stream") is True

@@ -8,6 +8,7 @@ from typing import Any
 
 from preroll.worker import answer
 from preroll.worker.answer import Response
+from preroll.worker.context import Context
 from preroll.worker.guard import leave_if_forked
 from preroll.worker.pace import Pace
 
@@ -20,6 +21,7 @@ class Stream:
     def __init__(
         self,
         send: Any,
+        context: Context,
         where: str,
         content_type: bytes | None,
         pace: Pace | None,
@@ -27,6 +29,7 @@ class Stream:
     ) -> None:
         self._head = head
         self._send = send
+        self._context = context
         self._where = where
         self._default_type = content_type
         self._content_type = b""
@@ -75,7 +78,7 @@ class Stream:
         self._content_type = kind or answer.BYTES
         headers = answer.headers_of(self._content_type, None, head.headers if head else {})
         status = head.status if head else 200
-        self.is_started = True
+        self.is_started = self._context.is_answered = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         return chunk
 

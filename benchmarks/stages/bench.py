@@ -25,14 +25,18 @@ Figures = dict[str, float]
 
 
 def costs(folder: Path, rounds: int, scale: float) -> Figures:
-    """CPU per request and per chunk, c = 1 and 32; medians over interleaved rounds."""
+    """CPU per request and per chunk, c = 1 and 32; medians over interleaved rounds.
+
+    `request_def` is that of a plain `def`, which takes a thread. LitServe's no-op is one too: the
+    cheapest that it has (its async one costs more).
+    """
     one = {"text": "hello"}
     many = {"stream": True, "chunks": CHUNKS}
     samples: dict[str, list[float]] = {}
     with ExitStack() as stack:
-        ours, _ = stack.enter_context(
-            preroll(folder / "noop", stage("noop", "noop:NoOp", max_concurrency="64"))
-        )
+        stages = stage("noop", "noop:NoOp", max_concurrency="64")
+        stages += stage("plain", "noop:Plain", max_concurrency="64")
+        ours, _ = stack.enter_context(preroll(folder / "noop", stages))
         peers = {
             (kind, queue): stack.enter_context(litserve(PYTHON, kind, queue))
             for kind in ("whole", "stream")
@@ -41,9 +45,10 @@ def costs(folder: Path, rounds: int, scale: float) -> Figures:
         for _ in range(rounds):
             for clients in (1, 32):
                 amount = round((1000 if clients == 1 else 3000) * scale)
-                both = cpu_us(ours, "/noop/x", one, clients, amount)
-                add(samples, f"request_c{clients}", both[0])
-                add(samples, f"request_c{clients}_door", both[1])
+                for name, path in (("request", "/noop/x"), ("request_def", "/plain/x")):
+                    both = cpu_us(ours, path, one, clients, amount)
+                    add(samples, f"{name}_c{clients}", both[0])
+                    add(samples, f"{name}_c{clients}_door", both[1])
                 streams = max(clients, round(40 * scale))
                 both = cpu_us(ours, "/noop/x", many, clients, streams)
                 add(samples, f"chunk_c{clients}", both[0] / CHUNKS)

@@ -15,3 +15,10 @@ class NoOp(Stage):
     async def stream(self, body: dict[str, Any]) -> AsyncIterator[bytes]:
         for _ in range(body["chunks"]):
             yield b"0123456789abcdef"
+
+
+class Plain(Stage):
+    """As LitServe's: synchronous code, which here runs in a thread."""
+
+    def __call__(self, body: dict[str, Any]) -> dict[str, Any]:
+        return body

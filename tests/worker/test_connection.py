@@ -153,17 +153,17 @@ def test_a_client_that_asks_first_is_told_to_go_on(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "says_so"),
+    "request_",
     [
-        (post(b"x", version="1.0"), True),
-        (post(b"x", "/x", "connection: close"), True),
-        (post(b"x", "/closing"), True),
-        (post(b"{", "/head-first", version="1.0"), True),
+        post(b"x", version="1.0"),
+        post(b"x", "/x", "connection: close"),
+        post(b"x", "/closing"),
+        post(b"{", "/head-first", version="1.0"),
     ],
     ids=["http-1.0", "asked", "the-codes-wish", "stream-1.0"],
 )
 def test_a_connection_that_is_not_kept_is_closed_after_the_answer(
-    served: Served, request_: bytes, says_so: bool
+    served: Served, request_: bytes
 ) -> None:
     stage = served.stage
     assert isinstance(stage, Answering)
@@ -171,7 +171,7 @@ def test_a_connection_that_is_not_kept_is_closed_after_the_answer(
     with connect(served) as client, client.makefile("rb") as reader:
         client.sendall(request_)
         answer = reader.read()
-    assert (b"\r\nconnection: close\r\n" in answer) == says_so
+    assert answer.count(b"\r\nconnection: close\r\n") == 1
     assert b"transfer-encoding" not in answer
     assert answer.endswith((b"\r\n\r\nx", b"\r\n\r\nlate"))
 

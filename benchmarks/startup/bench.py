@@ -25,7 +25,7 @@ def parts(folder: Path, rounds: int, cold_mb: int) -> dict[str, Callable[[], Fig
         "user": lambda: evidence.truth(place, rounds, as_nobody=is_root()),
         "aa": lambda: evidence.same_against_same(place),
         "exclusive": lambda: evidence.predictions(place, 6),
-        "overhead": lambda: overhead.overhead(2 * rounds + 1),
+        "overhead": lambda: overhead.overhead(5 * rounds),
         "peers": lambda: peers.beside(place, rounds),
     }
 

@@ -16,8 +16,10 @@ import pytest
 from preroll.errors import InputError
 from preroll.instruments.startup import Cause, Outcome, Profile, Segment, profile_file
 from preroll.instruments.startup import diff as differ
+from preroll.instruments.startup import functions as sampled
 from preroll.instruments.startup.base import (
     FileCost,
+    Function,
     Gap,
     ImportCost,
     Lever,
@@ -33,6 +35,9 @@ from preroll.instruments.startup.text import report
 
 SPAWNED_NS = 5_000_000_000
 EVIL = "<script>alert(1)</script> & 'quotes' \x1b[31m"
+BODY = Function("<module>", "/env/lib/python3.11/site-packages/app/main.py", 1)
+CALLED = Function(EVIL, "/srv/app/lib/model.py", 12)
+STACKS = (None, (BODY,), (CALLED, BODY))
 
 
 def profile_of(slices: list[Slice]) -> Profile:
@@ -52,6 +57,7 @@ def profile_of(slices: list[Slice]) -> Profile:
             Segment(EVIL, 0.0, half, causes, "load", "says 'loading': 100% asleep"),
             Segment("second", half, total_s, causes),
         ),
+        functions=sampled.times(slices),
         imports={"torch": ImportCost("torch", "app", 3, 3.73, 0.7, {"tf": 3.03}, 2, 1, 9, 0.1)},
         gap=Gap(0.0, half, EVIL, causes),
         files=(FileCost("/weights", 1.5, 10**9),),
@@ -74,7 +80,8 @@ def some_slices(count: int, seed: int = 1) -> list[Slice]:
         end = now + dice.randrange(1, 2_000_000)
         cause = dice.choice(list(Cause))
         module = dice.choice([None, *(f"m{dice.randrange(2000)}" for _ in "ab"), "torch.nn"])
-        found.append(Slice(now, end, cause, 7, dice.choice([7, 8]), 0, None, 5, module))
+        stack = dice.choice(STACKS) if cause is Cause.CPU else None
+        found.append(Slice(now, end, cause, 7, dice.choice([7, 8]), 0, None, 5, module, stack))
         now = end
     return found
 
@@ -152,6 +159,36 @@ def test_the_text_report_sums_to_the_total_and_says_what_a_removal_would_do(
     assert round(sum(map(float, rows)), 3) == round(profile.total_s, 3)
     assert any("inclusive 3.73 s, exclusive 0.70 s; 3.03 s would move to tf" in x for x in lines)
     assert any("! says 'loading': 100% asleep" in line for line in lines)
+
+
+def test_functions_are_named_with_their_own_time_and_that_of_what_they_call(
+    profile: Profile,
+) -> None:
+    own = {one.name: one.own_s for one in profile.functions}
+    whole = {one.name: one.whole_s for one in profile.functions}
+    assert whole["<module>"] == pytest.approx(own["<module>"] + own[EVIL])
+    assert whole[EVIL] == own[EVIL] > 0
+    assert sum(own.values()) <= profile.causes[Cause.CPU]
+    lines = report(profile)
+    assert any(f"{own['<module>']:.3f} s" in x and "<module> (app/main.py:1)" in x for x in lines)
+    assert any("% of its CPU in" in x for x in lines)
+    assert "app/main.py:1" in html(profile)
+    frames = {one["name"] for one in document(profile)["shared"]["frames"]}
+    assert "<module> (app/main.py:1)" in frames and any("lib/model.py:12" in x for x in frames)
+
+
+def test_a_profile_from_before_functions_were_sampled_is_still_read(
+    profile: Profile, tmp_path: Path
+) -> None:
+    path = tmp_path / "old.json"
+    data = profile_file.to_json(profile)
+    del data["functions"], data["frames"], data["stacks"]
+    data["slices"] = [row[:9] for row in data["slices"]]
+    path.write_text(json.dumps(data))
+    old = profile_file.read(path)
+    assert old.functions == () and all(one.stack is None for one in old.slices)
+    assert old.causes == profile.causes
+    report(old), html(old), document(old)
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

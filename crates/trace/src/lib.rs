@@ -3,18 +3,23 @@
 //! Two recorders feed one model. As root, kernel tracepoints give every switch, wake-up and system
 //! call (`tracefs`, `ring`, `decode`); without root, /proc is sampled (`sampler`). `timeline` turns
 //! events into states per thread; `critical` walks back from the end over wake-ups, so that every
-//! nanosecond from spawn to ready goes to exactly one cause.
+//! nanosecond from spawn to ready goes to exactly one cause. Beside both, `stacks` looks now and then which
+//! Python function a running thread is in (`python`).
 
 mod args;
 mod cause;
 mod critical;
 mod decode;
+mod elf;
 mod event;
 mod files;
+mod python;
+mod python_layout;
 mod reading;
 mod recorder;
 mod ring;
 mod sampler;
+mod stacks;
 mod steal;
 mod timeline;
 mod tracefs;

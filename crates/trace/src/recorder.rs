@@ -18,6 +18,7 @@ use crate::critical::{Slice, Walker};
 use crate::event::{Event, Kind, Tid};
 use crate::files::Tree;
 use crate::sampler::Sampler;
+use crate::stacks::{Stacked, Stacks};
 use crate::steal::Steal;
 use crate::timeline::{Doing, Timeline};
 use crate::tracefs::Instance;
@@ -88,6 +89,8 @@ struct Partition<'a> {
     events: usize,
     lost_pages: usize,
     is_full: bool,
+    #[serde(flatten)]
+    stacked: Stacked,
 }
 
 enum Source {
@@ -131,6 +134,7 @@ struct Recorder {
     root: Option<Tid>,
     tree: Tree,
     steal: Steal,
+    stacks: Stacks,
     ticks: u32,
 }
 
@@ -140,6 +144,9 @@ impl Recorder {
         match &mut self.source {
             Source::Kernel(instance) => {
                 instance.drain();
+                let process = |tid| Some((tid, *self.tree.process_of.get(&tid)?));
+                let running = instance.running().into_iter().filter_map(process);
+                self.stacks.sample(now_ns(), running);
                 for tid in instance.readers_of_unnamed(&self.tree.paths) {
                     self.tree.look_at_files_of(tid);
                 }
@@ -147,6 +154,7 @@ impl Recorder {
             Source::Samples(sampler) => {
                 if let Some(sampler) = sampler {
                     sampler.sample(t_ns);
+                    self.stacks.sample(now_ns(), sampler.running());
                 }
             }
         }
@@ -238,6 +246,9 @@ impl Recorder {
         let walker = Walker::new(&timeline, &self.tree.process_of);
         let slices = walker.explain(announcer, from_ns, to_ns);
         let slices = self.steal.carve(slices);
+        let stacked = self
+            .stacks
+            .finish(slices.iter().map(|slice| slice.tid).collect());
         let partition = Partition {
             mode,
             slices: rows(slices, &self.tree),
@@ -252,6 +263,7 @@ impl Recorder {
             events: facts.0,
             lost_pages: facts.1,
             is_full: facts.2,
+            stacked,
         };
         print_line(&partition)
     }
@@ -374,6 +386,7 @@ pub fn run(args: Args) -> Result<(), String> {
         root: None,
         tree: Tree::default(),
         steal: Steal::default(),
+        stacks: Stacks::default(),
         ticks: 0,
     };
     match recorder.wait(&requests())? {

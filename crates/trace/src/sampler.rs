@@ -223,6 +223,12 @@ impl Sampler {
         self.last_ns = t_ns;
     }
 
+    /// The threads that had a processor, or wanted one, at the last sample, with their processes.
+    pub fn running(&self) -> Vec<(Tid, Tid)> {
+        let running = self.watched.iter().filter(|(_, w)| w.state == b'R');
+        running.map(|(tid, watched)| (*tid, watched.pid)).collect()
+    }
+
     fn discover(&mut self, t_ns: u64) {
         for pid in self.tree.pids(self.root) {
             for tid in threads(pid) {
@@ -304,35 +310,43 @@ impl Sampler {
         }
     }
 
-    /// A thread is charged for its wait for a CPU when that ends. What is charged beyond this
-    /// interval was taken for running before: it is turned into waiting. Returns how much was.
+    /// A thread is charged for its wait for a CPU when that ends, however long it was. What lies
+    /// before this interval is waiting by now, or was taken for running: that is turned into
+    /// waiting. Returns how much of the wait lies there.
     fn queued_before(&mut self, sample: &Sample, late_ns: u64) -> u64 {
         let Some(thread) = self.timeline.threads.get_mut(&sample.tid) else {
             return 0;
         };
-        let Some(last) = thread.spans.last_mut() else {
-            return 0;
+        let spans = &mut thread.spans;
+        let is_waiting = |span: &&Span| span.doing == Doing::Runnable;
+        let num_waiting = spans.iter().rev().take_while(is_waiting).count();
+        let first = spans.len() - num_waiting;
+        let waited: u64 = spans[first..].iter().map(|s| s.end_ns - s.start_ns).sum();
+        let Some(last) = spans[..first].last_mut() else {
+            return waited.min(late_ns);
         };
         let Doing::Running { .. } = last.doing else {
-            return 0;
+            return waited.min(late_ns);
         };
-        let late_ns = late_ns.min(last.end_ns - last.start_ns);
-        if late_ns == 0 {
-            return 0;
+        let more_ns = late_ns.saturating_sub(waited);
+        let more_ns = more_ns.min(last.end_ns - last.start_ns);
+        if more_ns == 0 {
+            return waited.min(late_ns);
         }
-        last.end_ns -= late_ns;
-        let (start_ns, end_ns) = (last.end_ns, last.end_ns + late_ns);
-        if last.end_ns == last.start_ns {
-            thread.spans.pop();
-        }
-        thread.spans.push(Span {
-            start_ns,
-            end_ns,
+        last.end_ns -= more_ns;
+        let waiting = Span {
+            start_ns: last.end_ns,
+            end_ns: last.end_ns + more_ns,
             doing: Doing::Runnable,
             file: None,
             cold_bytes: 0,
-        });
-        late_ns
+        };
+        if last.end_ns == last.start_ns {
+            spans[first - 1] = waiting;
+        } else {
+            spans.insert(first, waiting);
+        }
+        waited + more_ns
     }
 
     /// The timeline so far, and the names of files that were read.
@@ -428,5 +442,34 @@ mod tests {
         ];
         assert_eq!(awaited(&all[0], &all, 100), 3);
         assert_eq!(awaited(&all[1], &all, 100), 0);
+    }
+
+    #[test]
+    fn a_wait_of_many_samples_is_none_of_it_running() {
+        let mut sampler = Sampler::new(1, 0, 0);
+        // It ran 2 ms of the first 10, and then waited for 34 ms before it ran again.
+        for (end_ms, run_ms, wait_ms) in [(10, 2, 0), (20, 0, 0), (30, 0, 0), (40, 4, 34)] {
+            let sample = Sample {
+                tid: 1,
+                pid: 1,
+                parent: 0,
+                start_ns: (end_ms - 10) * 1_000_000,
+                run_ns: run_ms * 1_000_000,
+                wait_ns: wait_ms * 1_000_000,
+                state: b'R',
+                cpu: 0,
+                call: None,
+                reading: None,
+            };
+            sampler.push(&sample, end_ms * 1_000_000, 0);
+        }
+        let spans = &sampler.timeline.threads[&1].spans;
+        let running = spans.iter().filter(|s| s.doing != Doing::Runnable);
+        let ran: u64 = running.map(|s| s.end_ns - s.start_ns).sum();
+        assert_eq!(ran, 6_000_000);
+        let joined = spans
+            .windows(2)
+            .all(|pair| pair[0].end_ns == pair[1].start_ns);
+        assert!(joined && spans.last().unwrap().end_ns == 40_000_000);
     }
 }

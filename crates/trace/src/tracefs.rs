@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::decode::{Decoder, TRACEPOINTS};
-use crate::event::{Event, FileId, Kind, Tid};
+use crate::event::{Event, FileId, Kind, Left, Tid};
 use crate::ring::read_page;
 
 const MOUNT_POINTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -35,6 +35,9 @@ pub struct Instance {
     per_cpu: Vec<Vec<Event>>,
     /// How many events of each CPU have been asked for files without a name.
     asked: Vec<usize>,
+    /// How many events of each CPU have been asked for who runs, and what the last ones said.
+    followed: Vec<usize>,
+    running: HashMap<Tid, (u64, bool)>,
     /// Looks that named nothing: such a file is not asked for again.
     given_up: HashMap<FileId, u8>,
     /// Pages before which the kernel dropped events, or that could not be read.
@@ -95,13 +98,15 @@ impl Instance {
         }
         let pipes = open_pipes(root)?;
         let per_cpu: Vec<Vec<Event>> = pipes.iter().map(|_| Vec::new()).collect();
-        let asked = vec![0; pipes.len()];
+        let (asked, followed) = (vec![0; pipes.len()], vec![0; pipes.len()]);
         let instance = Self {
             root: root.to_owned(),
             decoder,
             pipes,
             per_cpu,
             asked,
+            followed,
+            running: HashMap::new(),
             given_up: HashMap::new(),
             lost_pages: 0,
             is_full: false,
@@ -149,6 +154,25 @@ impl Instance {
         }
         tids.truncate(LOOKS_A_TICK);
         tids
+    }
+
+    /// The threads that had a processor, or wanted one, when the buffers were drained.
+    pub fn running(&mut self) -> Vec<Tid> {
+        for (events, followed) in self.per_cpu.iter().zip(&mut self.followed) {
+            for event in &events[*followed..] {
+                let runs = match event.kind {
+                    Kind::SwitchIn | Kind::SwitchOut(Left::Runnable) => true,
+                    Kind::SwitchOut(_) => false,
+                    _ => continue,
+                };
+                // A thread that moved has events of two processors: the later one counts.
+                let last = self.running.entry(event.tid).or_default();
+                *last = (*last).max((event.t_ns, runs));
+            }
+            *followed = events.len();
+        }
+        self.running.retain(|_, (_, runs)| *runs);
+        self.running.keys().copied().collect()
     }
 
     fn take(&mut self, cpu: usize, page: &[u8]) {

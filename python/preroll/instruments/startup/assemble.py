@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from preroll.core import Phase
 from preroll.engines import bill
 from preroll.engines.guess import engine_marks
-from preroll.instruments.startup import imports, inodes, levers
+from preroll.instruments.startup import functions, imports, inodes, levers
 from preroll.instruments.startup.attribution import Modules, attribute
 from preroll.instruments.startup.base import Cause, Profile, Slice
 from preroll.instruments.startup.hook import PythonProcess
@@ -50,6 +50,7 @@ def assemble(
         causes=by_cause(slices),
         labels=tuple(segments(named, slices, seen.spawned_ns, total_s)),
         imports=imports.costs(processes, own_ns, seen.spawned_ns),
+        functions=functions.times(slices),
         gap=gap_of(said, slices, seen.spawned_ns, total_s),
         files=tuple(file_costs(slices)),
         processes=tuple(process_times(slices, recording.commands, seen.spawned_ns)),
@@ -79,6 +80,7 @@ def _slices(
         slices.append(one)
         if one.module is not None:
             own_ns[pid][one.module] += one.end_ns - one.start_ns
+    slices = list(functions.named(slices, recording.samples))
     return inodes.named(slices, processes), own_ns
 
 

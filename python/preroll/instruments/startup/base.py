@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Cause(StrEnum):
@@ -41,10 +42,19 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"
 
 
+class Function(NamedTuple):
+    """A Python function (or a module's body), where its source begins."""
+
+    name: str
+    file: str
+    line: int
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """One piece of the partition. `file`: what was read or faulted on; `module`: the Python module
-    that was being loaded by this thread, or by the one that waits for it; times as the holder's."""
+    that was being loaded by this thread, or by the one that waits for it; `stack`: the functions
+    that it was sampled in, innermost first; times as the holder's."""
 
     start_ns: int
     end_ns: int
@@ -55,6 +65,7 @@ class Slice:
     file: str | None = None
     cold_bytes: int = 0
     module: str | None = None
+    stack: tuple[Function, ...] | None = None
 
     @property
     def seconds(self) -> float:
@@ -99,6 +110,17 @@ class ImportCost:
     major_faults: int
     read_bytes: int
     first_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTime:
+    """Seconds on a processor in one function, as sampled: by itself, and with what it called."""
+
+    name: str
+    file: str
+    line: int
+    own_s: float
+    whole_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +186,7 @@ class Profile:
     causes: Mapping[str, float]
     labels: tuple[Segment, ...]
     imports: Mapping[str, ImportCost] = field(default_factory=dict)
+    functions: tuple[FunctionTime, ...] = ()
     gap: Gap | None = None
     files: tuple[FileCost, ...] = ()
     processes: tuple[ProcessTime, ...] = ()

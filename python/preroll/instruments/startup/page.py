@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from preroll.instruments.startup import picture
-from preroll.instruments.startup.base import Outcome, Profile
+from preroll.instruments.startup.base import Cause, Outcome, Profile
+from preroll.instruments.startup.functions import is_machinery, place
 from preroll.instruments.startup.picture import escape
-from preroll.instruments.startup.text import MODES, NAMES, mix, rows, sentence, shorten, size
+from preroll.instruments.startup.text import (
+    MODES,
+    NAMES,
+    detail,
+    mix,
+    rows,
+    sentence,
+    shorten,
+    size,
+)
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #667; --line: #d8dce2; --paper: #fff;
@@ -37,16 +47,14 @@ code { font-size: .85em; overflow-wrap: anywhere; }
 li { margin-bottom: .6rem; }
 """
 MAX_ROWS = 20
+# A function that only calls others is listed when they took this share of the processor time.
+MIN_CALLER_SHARE = 0.1
 
 
 def html(profile: Profile) -> str:
     """The whole page."""
     title = escape(shorten(" ".join(profile.command), 80))
-    body = "\n".join(
-        part
-        for section in (_head, _timeline, _causes, _labels, _imports, _files, _levers, _notes)
-        for part in section(profile)
-    )
+    body = "\n".join(part for section in SECTIONS for part in section(profile))
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
@@ -87,6 +95,27 @@ def _causes(profile: Profile) -> Iterator[str]:
     yield f'<tr><td>total</td><td class="n">{profile.total_s:.3f}</td><td></td></tr></table>'
 
 
+def _functions(profile: Profile) -> Iterator[str]:
+    if not profile.functions:
+        return
+    least_s = MIN_CALLER_SHARE * profile.causes.get(Cause.CPU, 0.0)
+    own = [one for one in profile.functions if one.own_s][:MAX_ROWS]
+    callers = sorted(profile.functions, key=lambda one: -one.whole_s)
+    callers = [one for one in callers if one.whole_s >= least_s and not is_machinery(one.file)]
+    more = [one for one in callers if one not in own][:MAX_ROWS]
+    yield (
+        '<h2>On CPU, by Python function as sampled</h2><table><tr><th class="n">itself</th>'
+        '<th class="n">with what it calls</th><th>function</th><th>source</th></tr>'
+    )
+    for one in (*own, *more):
+        yield (
+            f'<tr><td class="n">{one.own_s:.3f} s</td><td class="n">{one.whole_s:.3f} s</td>'
+            f"<td><code>{escape(one.name)}</code></td>"
+            f"<td><code>{escape(place(one.file))}:{one.line}</code></td></tr>"
+        )
+    yield "</table>"
+
+
 def _labels(profile: Profile) -> Iterator[str]:
     yield (
         '<h2>What the output says, and what happened</h2><table><tr><th class="n">from</th>'
@@ -94,10 +123,11 @@ def _labels(profile: Profile) -> Iterator[str]:
     )
     for label in profile.labels:
         wait = f'<span class="soft">{escape(label.wait)}</span> ' if label.wait else ""
+        causes = escape(detail(profile, label))
         lie = f'<br><span class="alarm">{escape(label.lie)}</span>' if label.lie else ""
         yield (
             f'<tr><td class="n">{label.start_s:.3f}</td><td class="n">{label.seconds:.3f}</td>'
-            f"<td>{wait}{escape(label.name)}{lie}</td><td>{escape(mix(label.causes))}</td></tr>"
+            f"<td>{wait}{escape(label.name)}{lie}</td><td>{causes}</td></tr>"
         )
     yield "</table>"
     gap = profile.gap
@@ -155,3 +185,16 @@ def _notes(profile: Profile) -> Iterator[str]:
         yield "<h2>Notes</h2><ul>"
         yield from (f"<li>{escape(note)}</li>" for note in profile.notes)
         yield "</ul>"
+
+
+SECTIONS = (
+    _head,
+    _timeline,
+    _causes,
+    _functions,
+    _labels,
+    _imports,
+    _files,
+    _levers,
+    _notes,
+)

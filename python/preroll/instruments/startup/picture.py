@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterator, Sequence
 
 from preroll.instruments.startup.base import Cause, Profile, Slice
+from preroll.instruments.startup.functions import place
 from preroll.instruments.startup.load_graph import package_of
 from preroll.instruments.startup.profile_file import coarse
 from preroll.instruments.startup.text import NAMES, mix, printable, shorten
@@ -135,6 +136,7 @@ def _bars(profile: Profile, x: Scale, y: int, slices: Sequence[Slice]) -> Iterat
         start_s, end_s = ((t_ns - profile.spawned_ns) / 1e9 for t_ns in (one.start_ns, one.end_ns))
         details = [NAMES[one.cause], f"{end_s - start_s:.4f} s at {start_s:.3f}"]
         details += [f"import {one.module}"] if one.module else []
+        details += [f"in {one.stack[0].name} ({place(one.stack[0].file)})"] if one.stack else []
         details += [one.file] if one.file else []
         yield (
             f'<rect x="{x(start_s):.2f}" y="{y}" width="{x(end_s) - x(start_s):.2f}" '

@@ -12,6 +12,8 @@ from preroll.errors import InputError
 from preroll.instruments.startup.base import (
     Cause,
     FileCost,
+    Function,
+    FunctionTime,
     Gap,
     ImportCost,
     Lever,
@@ -50,9 +52,10 @@ def coarse(slices: Sequence[Slice], limit: int = MAX_SLICES) -> list[Slice]:
 
 def _joined(group: Sequence[Slice]) -> list[Slice]:
     """One slice per cause, process and module that matter here, in the order of their coming."""
-    kinds: dict[tuple[Cause, int, str | None], list[Slice]] = {}
+    kinds: dict[tuple[Cause, int, str | None, int], list[Slice]] = {}
     for one in group:
-        kinds.setdefault((one.cause, one.pid, one.module), []).append(one)
+        # Stacks that are equal are one object.
+        kinds.setdefault((one.cause, one.pid, one.module, id(one.stack)), []).append(one)
     ranked = sorted(kinds, key=lambda kind: sum(one.seconds for one in kinds[kind]), reverse=True)
     kept = set(ranked[:MAX_KINDS])
     sums: dict[object, list[Slice]] = {}
@@ -68,18 +71,34 @@ def _joined(group: Sequence[Slice]) -> list[Slice]:
     return found
 
 
+class _Stacks:
+    """Every stack and every frame once."""
+
+    def __init__(self) -> None:
+        self.frames: dict[Function, int] = {}
+        self.numbers: dict[tuple[int, ...], int] = {}
+
+    def number(self, stack: Sequence[Function] | None) -> int | None:
+        if stack is None:
+            return None
+        frames = tuple(self.frames.setdefault(one, len(self.frames)) for one in stack)
+        return self.numbers.setdefault(frames, len(self.numbers))
+
+
 def to_json(profile: Profile) -> dict[str, Any]:
     """`slices` are rows [start, end (ns since spawn), cause, tid, pid, depth, file, cold bytes,
-    module]."""
+    module, stack]; a stack is one of `stacks`, whose numbers are of `frames` [name, file, line]."""
     data = {"format": FORMAT, **asdict(replace(profile, slices=()))}
     zero = profile.spawned_ns
+    stacks = _Stacks()
     data["slices"] = [
         [
             *(one.start_ns - zero, one.end_ns - zero, one.cause, one.tid, one.pid),
-            *(one.depth, one.file, one.cold_bytes, one.module),
+            *(one.depth, one.file, one.cold_bytes, one.module, stacks.number(one.stack)),
         ]
         for one in coarse(profile.slices)
     ]
+    data["frames"], data["stacks"] = list(stacks.frames), list(stacks.numbers)
     data["imports"] = [asdict(cost) for cost in profile.imports.values()]
     data["segments"] = profile.segments
     return data
@@ -113,10 +132,15 @@ def read(path: Path) -> Profile:
 def from_json(data: dict[str, Any]) -> Profile:
     """Raises KeyError, ValueError or TypeError for anything else than `to_json` made."""
     zero = data["spawned_ns"]
-    slices = tuple(
-        Slice(zero + start, zero + end, Cause(cause), *rest)
-        for start, end, cause, *rest in data["slices"]
-    )
+    frames = [Function(*one) for one in data.get("frames", ())]
+    stacks = [tuple(frames[number] for number in one) for one in data.get("stacks", ())]
+
+    def slice_of(start: int, end: int, cause: str, *rest: Any) -> Slice:
+        one = Slice(zero + start, zero + end, Cause(cause), *rest[:6])
+        number = rest[6] if len(rest) > 6 else None
+        return one if number is None else replace(one, stack=stacks[number])
+
+    slices = tuple(slice_of(*row) for row in data["slices"])
     return Profile(
         command=tuple(data["command"]),
         outcome=Outcome(data["outcome"]),
@@ -128,6 +152,7 @@ def from_json(data: dict[str, Any]) -> Profile:
         causes=data["causes"],
         labels=tuple(Segment(**one) for one in data["labels"]),
         imports={one["package"]: ImportCost(**one) for one in data["imports"]},
+        functions=tuple(FunctionTime(**one) for one in data.get("functions", ())),
         gap=Gap(**data["gap"]) if data["gap"] else None,
         files=tuple(FileCost(**one) for one in data["files"]),
         processes=tuple(ProcessTime(**one) for one in data["processes"]),

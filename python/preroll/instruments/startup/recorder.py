@@ -9,12 +9,13 @@ import shutil
 import sysconfig
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from preroll.errors import UnavailableError
-from preroll.instruments.startup.base import Cause, Slice
+from preroll.instruments.startup.base import Cause, Function, Slice
+from preroll.instruments.startup.functions import Samples
 
 PROGRAM = "preroll-trace"
 ANSWER_S = 20.0
@@ -40,6 +41,7 @@ class Recording:
     threads: Mapping[int, Thread]
     commands: Mapping[int, str]
     notes: tuple[str, ...]
+    samples: Samples = field(default_factory=Samples)
 
 
 def find_program() -> str:
@@ -135,13 +137,23 @@ def parse(data: dict[str, Any]) -> Recording:
         notes.append(f"the kernel dropped events {data['lost_pages']} times: more is unknown")
     if data["is_full"]:
         notes.append("more events than are kept: what came after is unknown")
+    if data.get("is_refused"):
+        notes.append("functions are not known: a Python's memory may not be read (ptrace_scope?)")
     return Recording(
         mode=data["mode"],
         slices=tuple(_slice(row, threads) for row in data["slices"]),
         threads=threads,
         commands={int(pid): text for pid, text in data["commands"].items()},
         notes=tuple(notes),
+        samples=_samples(data),
     )
+
+
+def _samples(data: dict[str, Any]) -> Samples:
+    names = [Function(one["name"], one["file"], one["line"]) for one in data.get("functions", ())]
+    stacks = [tuple(names[number] for number in stack) for stack in data.get("stacks", ())]
+    rows = data.get("samples", ())
+    return Samples((t_ns, tid, stacks[number]) for t_ns, tid, number in rows)
 
 
 def _slice(row: dict[str, Any], threads: Mapping[int, Thread]) -> Slice:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from preroll.instruments.startup.base import Profile, Slice
+from preroll.instruments.startup.base import Function, Profile, Slice
+from preroll.instruments.startup.functions import is_machinery, place
 from preroll.instruments.startup.profile_file import coarse
 from preroll.instruments.startup.text import NAMES, shorten
 
@@ -44,13 +45,22 @@ def document(profile: Profile) -> dict[str, Any]:
     }
 
 
+def _frame(function: Function) -> str:
+    return shorten(f"{function.name} ({place(function.file)}:{function.line})", MAX_NAME)
+
+
 def _stack(profile: Profile, one: Slice) -> list[str]:
-    """Process, label, import, cause (with its file)."""
+    """Process, label, import, functions (outermost first), cause (with its file)."""
     at_s = (one.start_ns - profile.spawned_ns) / 1e9
     label = next((x.name for x in profile.labels if x.start_s <= at_s < x.end_s), "")
     command = next((p.command for p in profile.processes if p.pid == one.pid), "")
     stack = [shorten(f"{one.pid} {command}", MAX_NAME)]
     stack += [label] if label else []
     stack += [f"import {one.module}"] if one.module else []
+    stack += [
+        _frame(function)
+        for function in reversed(one.stack or ())
+        if not is_machinery(function.file)
+    ]
     where = f": {one.file}" if one.file and one.cause.value in ("read", "fault_io", "disk") else ""
     return [*stack, f"{NAMES[one.cause]}{where}"]

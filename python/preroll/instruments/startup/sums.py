@@ -45,7 +45,8 @@ def cut(slices: Sequence[Slice], from_ns: int, to_ns: int) -> Iterator[Slice]:
             yield one
         elif end_ns > start_ns:
             yield Slice(
-                start_ns, end_ns, one.cause, one.tid, one.pid, one.depth, one.file, 0, one.module
+                *(start_ns, end_ns, one.cause, one.tid, one.pid, one.depth, one.file, 0),
+                *(one.module, one.stack),
             )
 
 

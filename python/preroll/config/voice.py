@@ -58,5 +58,6 @@ def _stage(table: VoiceTable, stages: dict[str, Any]) -> dict[str, Any]:
         "calls": list(dict.fromkeys((table.stt, table.llm, table.tts))),
         "max_concurrency": table.max_concurrency,
         "max_sessions": table.max_sessions,
+        "imports": list(table.imports),
         "options": {name: value for name, value in options.items() if value is not None},
     }

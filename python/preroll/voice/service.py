@@ -10,17 +10,31 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import numpy as np
+
 from preroll import Context, Form, Response, Session, Stage, route
 from preroll.errors import InputError
 from preroll.voice import page, silero, wire
+from preroll.voice.encode import FORMATS, get_encoder
 from preroll.voice.gauges import Gauges
 from preroll.voice.live_session import LiveSession
 from preroll.voice.models import ModelError, Models
+from preroll.voice.resample import resample
 from preroll.voice.settings import VoiceSettings
 from preroll.voice.speech import SpeechRequest, speak
 from preroll.voice.talk import Talk
 from preroll.voice.transcription import TranscriptionRequest, transcribe, transcribe_events
 from preroll.worker.errors import RequestError
+
+CODECS_AFTER_S = 1.0
+
+
+def load_codecs() -> None:
+    """The first use of a codec loads its library."""
+    for form in FORMATS:
+        encoder = get_encoder(form)
+        encoder.push(np.zeros(2_400, np.float32))
+        encoder.finish()
 
 
 class Voice(Stage):
@@ -34,19 +48,13 @@ class Voice(Stage):
         self.gauges = Gauges(self.preroll_metrics)
         silero.load()
 
-    def warm(self) -> None:
-        """The first use of a codec or a rate loads its library."""
-        import numpy as np
-
-        from preroll.voice.encode import FORMATS, get_encoder
-        from preroll.voice.resample import resample
-
+    async def warm(self) -> None:
+        """What a conversation needs. The codecs of files follow when the start is over: loading
+        them would take a tenth of a second of a processor that the models load with."""
         some = np.zeros(2_400, np.float32)
         silero.Silero().push(resample(some, 24_000, 16_000))
-        for form in FORMATS:
-            encoder = get_encoder(form)
-            encoder.push(some)
-            encoder.finish()
+        loop = asyncio.get_running_loop()
+        loop.call_later(CODECS_AFTER_S, loop.run_in_executor, None, load_codecs)
 
     @route("POST", "/v1/audio/speech")
     async def speech(self, body: dict[str, Any]) -> AsyncIterator[Any]:

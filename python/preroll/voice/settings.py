@@ -8,10 +8,8 @@ from typing import Any
 
 from preroll.errors import InputError
 
-INSTRUCTIONS = (
-    "You are a friendly voice assistant. Answer in one or two short sentences of plain spoken"
-    " English, without lists, markup or emoji."
-)
+INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short plain sentences."
+"""Short: a small model on a processor reads a hundred tokens a second, once in each slot."""
 
 
 @dataclass(frozen=True, slots=True)

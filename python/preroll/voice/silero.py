@@ -55,13 +55,10 @@ class Silero:
 def load() -> Any:
     """The shared session. Raises UnavailableError when the package is missing."""
     path = model_path()
-    import onnxruntime
+    from preroll.voice import onnx
 
-    options = onnxruntime.SessionOptions()
-    # A tenth of a millisecond of work: handing it to threads would cost more than it saves.
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    # One thread, a tenth of a millisecond of work: handing it on would cost more than it saves.
+    return onnx.session(path)
 
 
 def model_path() -> Path:

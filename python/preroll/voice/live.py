@@ -36,7 +36,9 @@ class LiveSettings:
     """Times in seconds. `step_s`: new speech that is worth another transcript. `early_s`: silence
     after which one is made in case it is the end. `tail_s`: silence after speech that a
     transcript gets to see. `least_s`: of audio that is worth the first transcript.
-    `trim_s`: a window longer than this loses its final words, `most_s`: all of its words.
+    `sure_s`: of audio that a window must hold before any of its words is final: the decoder makes
+    whole sentences up from less, and makes them up twice. `trim_s`: a window longer than this
+    loses its final words, but for those of its last `context_s`; `most_s`: none is longer.
     `is_whole_at_end`: an end is transcribed anew, without the final words forced on it: better,
     and for those who need the text only then. `edge_s`: a word that ends so close to the end of
     the audio may be half of one."""
@@ -44,7 +46,9 @@ class LiveSettings:
     step_s: float = 0.1
     early_s: float = 0.16
     tail_s: float = 0.25
+    sure_s: float = 1.5
     trim_s: float = 9.5
+    context_s: float = 4.0
     most_s: float = 27.0
     edge_s: float = 0.05
     is_whole_at_end: bool = False
@@ -139,7 +143,7 @@ class LiveTranscript:
     def _job(self, utterance: Utterance, until_s: float) -> Job:
         """An end is transcribed anew only while all of the utterance is still there."""
         is_end = until_s >= utterance.voiced_until_s + self.settings.early_s - EPSILON_S
-        is_end = is_end or utterance.end_s is not None
+        is_end = is_end or (utterance.end_s is not None and until_s >= utterance.audio_until_s)
         is_whole = self.settings.is_whole_at_end and is_end and not utterance.is_shortened
         return Job(
             utterance=utterance.number,
@@ -169,8 +173,7 @@ class LiveTranscript:
         if agreed or utterance.agreement.tail != before:
             tail = utterance.agreement.tail
             updates.append(Update("partial", utterance.number, joined(tail), tuple(tail)))
-        if utterance.end_s is None:
-            updates += self._shorten(utterance)
+        updates += self._shorten(utterance)
         return updates + self.settle()
 
     def settle(self) -> list[Update]:
@@ -187,16 +190,18 @@ class LiveTranscript:
 
     def give_up(self, job: Job) -> list[Update]:
         """For a job that failed for good: its audio counts as heard, and no word is invented."""
+        updates = []
         for utterance in self.utterances:
             if utterance.number == job.utterance:
                 utterance.heard_until_s = job.until_s
-        return self.settle()
+                updates = self._shorten(utterance)
+        return updates + self.settle()
 
     def _due(self, utterance: Utterance) -> float | None:
         """Until when the utterance's audio should be transcribed now."""
         settings = self.settings
         end_s = utterance.voiced_until_s + settings.tail_s
-        until_s = min(end_s, utterance.audio_until_s)
+        until_s = min(end_s, utterance.audio_until_s, utterance.start_s + settings.most_s)
         if utterance.end_s is not None:
             is_heard = utterance.heard_until_s >= min(
                 utterance.voiced_until_s + settings.early_s - EPSILON_S, utterance.audio_until_s
@@ -212,6 +217,8 @@ class LiveTranscript:
 
     def _edge_s(self, job: Job) -> float:
         """None of a word is cut off where the audio goes on in silence."""
+        if job.until_s - job.start_s < self.settings.sure_s:
+            return math.inf
         is_quiet = job.until_s >= job.voiced_until_s + self.settings.early_s - EPSILON_S
         return -math.inf if is_quiet else self.settings.edge_s
 
@@ -228,14 +235,25 @@ class LiveTranscript:
 
     def _shorten(self, utterance: Utterance) -> list[Update]:
         settings = self.settings
-        if utterance.window_s >= settings.most_s:
-            words = utterance.agreement.settle()
-            utterance.drop_until(utterance.heard_until_s)
-            return [_final(utterance, words)] if words else []
-        committed = utterance.agreement.committed
-        if utterance.window_s >= settings.trim_s and committed:
-            utterance.drop_until(committed[-1].end_s)
+        heard_s = utterance.heard_until_s - utterance.start_s
+        if heard_s >= settings.most_s - EPSILON_S:
+            return self._cut(utterance)
+        if heard_s >= settings.trim_s and utterance.end_s is None:
+            before_s = utterance.heard_until_s - settings.context_s
+            leaving = [w for w in utterance.agreement.committed if w.end_s <= before_s]
+            if leaving:
+                utterance.drop_until(leaving[-1].end_s)
         return []
+
+    def _cut(self, utterance: Utterance) -> list[Update]:
+        """Of the longest window all words become final, but for the last, which may be half of
+        one: it begins the next window."""
+        tail = utterance.agreement.tail
+        at_s = tail[-1].start_s if len(tail) > 1 else utterance.start_s
+        is_late = at_s - utterance.start_s >= self.settings.most_s / 2
+        words = utterance.agreement.settle(len(tail) - 1 if is_late else len(tail))
+        utterance.drop_until(at_s if is_late else utterance.heard_until_s)
+        return [_final(utterance, words)] if words else []
 
     def _edge(self, edge: Edge) -> None:
         if edge.kind == "stop":

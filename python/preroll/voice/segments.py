@@ -59,7 +59,8 @@ class Segmenter:
             self._rest = self._rest[:0]
             yield from self._window(padded)
         self._has_speech = self._has_speech or any(self._activity.finish())
-        if self._has_speech:
+        # Speech that ends with the longest window left nothing behind it.
+        if self._has_speech and self._held:
             yield self._cut(len(self._held))
 
     def _window(self, window: Samples) -> Iterator[Segment]:

@@ -66,7 +66,7 @@ class Utterance:
         count = min(whole.size, max(0, round((time_s - self.start_s) * HEARING_RATE_HZ)))
         self._audio, self._num_samples = [whole[count:].copy()], whole.size - count
         self.start_s += count / HEARING_RATE_HZ
-        self.agreement = Agreement(tail=self.agreement.tail)
+        self.agreement.forget_until(time_s)
         self.is_shortened = True
 
     def prefix_ids(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -30,8 +31,9 @@ from preroll.voice.activity import Activity  # noqa: E402
 from preroll.voice.silero import Silero  # noqa: E402
 
 OUT = ROOT / "build/bench/voice.json"
-PEER = ROOT / ".cache/voice/peer/bin/python"
+PEER = ROOT / ".cache/voice/plain/bin/python"
 PEER_RATE_HZ, OUR_RATE_HZ = 22_050, 24_000
+STARTS = 7
 SHORT = "max_answer_tokens = 40\n"
 """Answers of a sentence or two: nothing measured here grows with the rest."""
 LIVE = "/v1/audio/transcriptions/stream"
@@ -91,31 +93,36 @@ def measure_turns(url: str, rate_hz: int, asked: list[Any], rounds: int) -> dict
     return figures
 
 
-def measure_live(app: VoiceApp, asked: list[Any]) -> dict[str, Any]:
-    async def one(samples: Any) -> Talker:
-        async with Talker(f"{app.socket_url}{LIVE}") as session:
-            await session.speak(
-                samples,
-                until=lambda: session.has("final") and session.messages("final")[-1]["is_end"],
-            )
-            await session.send({"type": "end"})
-            await session.wait("closed")
-        return session
+async def transcribe_live(app: VoiceApp, samples: Any) -> Talker:
+    async with Talker(f"{app.socket_url}{LIVE}") as session:
+        await session.speak(
+            samples,
+            until=lambda: session.has("final") and session.messages("final")[-1]["is_end"],
+        )
+        await session.send({"type": "end"})
+        await session.wait("closed")
+    return session
 
-    lags, first, wrong, total = [], [], 0, 0
-    for recording, samples, _ in asked:
-        session = asyncio.run(one(samples))
+
+def measure_live(app: VoiceApp, name: str, spoken: list[recordings.Recording]) -> dict[str, Any]:
+    lags, first, wrong, total, texts = [], [], 0, 0, []
+    for recording in spoken:
+        session = asyncio.run(transcribe_live(app, recording.samples()))
         finals = session.messages("final")
         lags += [f["lag_ms"] for f in finals if "lag_ms" in f]
         first += [p["lag_ms"] for p in session.messages("partial") if "lag_ms" in p]
-        one_wrong, of = recordings.errors(recording.text, session.messages("done")[0]["text"])
+        text = session.messages("done")[0]["text"]
+        one_wrong, of = recordings.errors(recording.text, text)
         wrong, total = wrong + one_wrong, total + of
-    return {
+        texts.append([one_wrong, recording.text, text])
+        print(f"  {one_wrong:2} of {of} wrong  {text}", flush=True)
+    lag = {
         "partial_lag_ms_p50": statistics.median(lags),
         "partial_lag_ms_p90": quantile(lags, 0.9),
         "shown_lag_ms_p50": statistics.median(first),
-        "wer_live": wrong / total,
     }
+    heard = {name: wrong / total, f"{name}_words": total, f"{name}_texts": texts}
+    return {**lag, **heard} if name == "wer_live" else heard
 
 
 def measure_wer(app: VoiceApp) -> dict[str, Any]:
@@ -183,7 +190,10 @@ def measure_peer(app: VoiceApp, asked: list[Any], rounds: int, most: int) -> dic
         print("the plain server's environment is missing; it is skipped")
         return {}
     port = free_port()
-    peer = subprocess.Popen([PEER, str(Path(__file__).with_name("plain.py")), str(port), app.url])
+    # What a variable of ours says to libraries is not said to it.
+    env = {k: v for k, v in os.environ.items() if k not in ("ORT_DISABLE_TELEMETRY",)}
+    command = [PEER, str(Path(__file__).with_name("plain.py")), str(port), app.url]
+    peer = subprocess.Popen(command, env=env)
     try:
         _until_ready(f"http://127.0.0.1:{port}/readyz")
         url = f"ws://127.0.0.1:{port}/v1/talk"
@@ -225,7 +235,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="preroll-voice-") as name:
         folder = Path(name)
         if "starts" in options.only:
-            add(measure_starts(folder, 3))
+            add(measure_starts(folder, STARTS))
         with VoiceApp(folder / "state", APP.read_text() + SHORT) as app:
             url = f"{app.socket_url}/v1/talk"
             if "turns" in options.only:
@@ -233,7 +243,9 @@ def main() -> None:
                 print("turns:")
                 add(measure_turns(url, OUR_RATE_HZ, asked, options.rounds))
             if "live" in options.only:
-                add(measure_live(app, asked))
+                print("live:")
+                add(measure_live(app, "wer_live", [recording for recording, _, _ in asked]))
+                add(measure_live(app, "wer_live_commands", recordings.commands()))
             if "wer" in options.only:
                 add(measure_wer(app))
             if "interrupts" in options.only:

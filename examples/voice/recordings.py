@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from preroll.voice.decode import decode
-from preroll.voice.pcm import Samples
+from preroll.voice.pcm import Samples, to_float
 
 FOLDER = Path(__file__).parents[2] / ".cache/voice/samples"
 AUDIOEVAL = "audioeval/pytest_audioeval/samples/audio/en"
-LIBRIVOX = "testdata/usr/share/pocketsphinx/test/data/librivox"
+SPHINX = "testdata/usr/share/pocketsphinx/test/data"
+RAW_TEXTS = {"goforward": "go forward ten meters", "something": "go somewhere and do something"}
 DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
 
@@ -25,12 +26,20 @@ class Recording:
 
     def samples(self) -> Samples:
         """Mono, 16 kHz."""
+        if self.path.suffix == ".raw":
+            return to_float(self.path.read_bytes())
         return np.concatenate(list(decode(self.path.read_bytes())))
 
 
 def find(folder: Path = FOLDER) -> list[Recording]:
     """All English recordings that `make voice` has fetched."""
-    return [*_audioeval(folder / AUDIOEVAL), *_librivox(folder / LIBRIVOX)]
+    return [*_audioeval(folder / AUDIOEVAL), *_transcribed(folder / SPHINX / "librivox")]
+
+
+def commands(folder: Path = FOLDER) -> list[Recording]:
+    """Short ones of other speakers, cards and orders to a robot: harder, a few words each."""
+    raw = [Recording(folder / SPHINX / f"{name}.raw", text) for name, text in RAW_TEXTS.items()]
+    return [*_transcribed(folder / SPHINX / "cards"), *(r for r in raw if r.path.is_file())]
 
 
 def _audioeval(folder: Path) -> Iterator[Recording]:
@@ -38,12 +47,12 @@ def _audioeval(folder: Path) -> Iterator[Recording]:
         yield Recording(path, path.with_suffix(".txt").read_text().strip())
 
 
-def _librivox(folder: Path) -> Iterator[Recording]:
-    transcripts = folder / "transcription"
-    if not transcripts.is_file():
+def _transcribed(folder: Path) -> Iterator[Recording]:
+    transcripts = next(folder.glob("*transcription"), None)
+    if transcripts is None:
         return
     for line in transcripts.read_text().splitlines():
-        found = re.fullmatch(r"<s> (.*) </s> \((.*)\)", line)
+        found = re.fullmatch(r"<s> (.*?) +</s> \((.*)\)", line)
         if found is not None:
             yield Recording(folder / f"{found[2]}.wav", found[1])
 
@@ -62,11 +71,18 @@ def words(text: str) -> list[str]:
 
 
 def errors(said: str, heard: str) -> tuple[int, int]:
-    """Words substituted, left out or invented (the least that explain it), and words said."""
+    """Words substituted, left out or invented (the least that explain it), and words said. A
+    compound is right in one word and in two: "cold hearted" is "coldhearted"."""
     reference, hypothesis = words(said), words(heard)
-    row = list(range(len(hypothesis) + 1))
+    rows = [list(range(len(hypothesis) + 1))]
     for i, expected in enumerate(reference, 1):
-        before, row[0] = row[0], i
+        row = [i]
         for j, got in enumerate(hypothesis, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (expected != got))
-    return row[-1], len(reference)
+            least = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (expected != got))
+            if i > 1 and reference[i - 2] + expected == got:
+                least = min(least, rows[-2][j - 1])
+            if j > 1 and hypothesis[j - 2] + got == expected:
+                least = min(least, rows[-1][j - 2])
+            row.append(least)
+        rows.append(row)
+    return rows[-1][-1], len(reference)

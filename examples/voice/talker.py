@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosedError
 
 from preroll.voice.pcm import HEARING_RATE_HZ, Samples, to_s16le
 
@@ -50,6 +51,15 @@ class Talker:
             await self._reader
 
     async def _read(self) -> None:
+        # A server that is killed says no farewell: its session ends all the same.
+        with contextlib.suppress(ConnectionClosedError):
+            await self._read_messages()
+        async with self._changed:
+            closed = {"type": "closed", "code": self._socket.close_code}
+            self.received.append(Received(time.monotonic(), closed))
+            self._changed.notify_all()
+
+    async def _read_messages(self) -> None:
         async for data in self._socket:
             now_s = time.monotonic()
             got = (
@@ -60,9 +70,6 @@ class Talker:
             async with self._changed:
                 self.received.append(got)
                 self._changed.notify_all()
-        async with self._changed:
-            self.received.append(Received(time.monotonic(), {"type": "closed"}))
-            self._changed.notify_all()
 
     async def send(self, message: dict[str, Any] | bytes | str) -> None:
         """An object goes as JSON; text and bytes as they are."""

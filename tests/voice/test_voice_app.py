@@ -6,8 +6,6 @@ import asyncio
 import base64
 import io
 import json
-import os
-import signal
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -432,45 +430,6 @@ def test_leaving_at_any_phase_frees_every_slot(
 
     asyncio.run(talk())
     until(lambda: idle(app), f"slots are free after leaving at {phase}")
-
-
-@pytest.mark.parametrize("stage", ["stt", "llm", "tts"])
-def test_a_stage_killed_in_a_turn_is_an_error_and_the_next_turn_works(
-    app: VoiceApp, recorded: list[recordings.Recording], stage: str
-) -> None:
-    question = hello(recorded)
-    moment = {"stt": "speech_started", "llm": "transcript", "tts": "text"}[stage]
-
-    async def talk() -> Talker:
-        async with Talker(f"{app.socket_url}/v1/talk") as session:
-            saying = asyncio.create_task(
-                session.speak(
-                    question, until=lambda: session.has("answer_ended") or session.has("error")
-                )
-            )
-            await session.wait(moment)
-            await asyncio.to_thread(kill, app, stage)
-            await saying
-            until_ready = asyncio.to_thread(
-                until, lambda: app.status(f"/readyz/{stage}") == 200, "restarted", 60
-            )
-            await until_ready
-            if session.has("answer_started") and not session.has("answer_ended"):
-                await session.speak(sounds.silence(0.1), until=lambda: session.has("answer_ended"))
-            before = len(session.received)
-            await session.speak(question, until=lambda: session.has("answer_ended", before))
-            assert session.audio(before).size
-        return session
-
-    session = asyncio.run(talk())
-    failed = session.messages("error")
-    assert not failed or failed[0]["stage"] == stage
-
-
-def kill(app: VoiceApp, stage: str) -> None:
-    for replica in app.ps()["replicas"]:
-        if replica["stage"] == stage and replica.get("pid"):
-            os.kill(replica["pid"], signal.SIGKILL)
 
 
 def test_the_page_is_served_under_a_strict_policy(app: VoiceApp) -> None:

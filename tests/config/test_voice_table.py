@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from preroll.config.load import parse_app
+from preroll.config.load import load_app, parse_app
 from preroll.config.problems import AppFileError
 
 STAGES = """
@@ -37,8 +37,7 @@ def test_the_table_makes_a_stage_that_calls_the_three_and_its_routes() -> None:
 
 
 def test_the_service_starts_from_the_same_fork_server_as_the_example_s_models() -> None:
-    text = (Path(__file__).parents[2] / "examples/voice/app.toml").read_text()
-    stages = parse_app(text).stages
+    stages = load_app(Path(__file__).parents[2] / "examples/voice/app.toml").stages
     imports = {stages[name].imports for name in ("stt", "tts", "voice")}
     assert len(imports) == 1
     assert imports != {()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import shlex
+import subprocess
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from preroll.errors import InputError
-from preroll.instruments.startup import Cause, Outcome, Profile, Segment, profile_file
+from preroll.instruments.startup import Cause, Outcome, Profile, Segment, inodes, profile_file
 from preroll.instruments.startup import diff as differ
 from preroll.instruments.startup import functions as sampled
 from preroll.instruments.startup.base import (
@@ -26,6 +28,7 @@ from preroll.instruments.startup.base import (
     ProcessTime,
     Slice,
 )
+from preroll.instruments.startup.levers import find
 from preroll.instruments.startup.page import html
 from preroll.instruments.startup.perfetto import trace
 from preroll.instruments.startup.picture import short
@@ -189,6 +192,23 @@ def test_a_profile_from_before_functions_were_sampled_is_still_read(
     assert old.functions == () and all(one.stack is None for one in old.slices)
     assert old.causes == profile.causes
     report(old), html(old), document(old)
+
+
+def test_the_line_that_tests_a_cold_file_is_one_that_a_shell_takes(profile: Profile) -> None:
+    slow = replace(profile, command=("sh", "-c", "echo 'a b' {port}"), imports={})
+    (lever,) = (x for x in find(slow, None) if "cold files" in x.title)
+    words = shlex.split(lever.ablate or "")
+    program, flag, script = shlex.split(words[words.index("--cmd") + 1])
+    assert (program, flag) == ("sh", "-c")
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "a b {port}\n"
+
+
+def test_a_file_without_a_name_is_told_by_its_device() -> None:
+    assert inodes.shown(f"inode 3:{254 << 20}") == (
+        "block device 254:0 (a file system's own blocks)"
+    )
+    assert inodes.shown(f"inode {8 << 20 | 2}:77") == "inode 77 of device 8:2"
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -47,7 +47,8 @@ class Test:
 
     def instead(self, before: str) -> str:
         """The command with something done at the same time or before, in a shell."""
-        return self(f"--cache cold --cmd {shlex.quote(f'{before}; exec {self._command}')}")
+        inner = shlex.quote(f"{before} exec {self._command}")
+        return self(f"--cache cold --cmd {shlex.quote(f'sh -c {inner}')}")
 
 
 def spent(segment: Segment, *causes: Cause) -> float:

@@ -13,8 +13,8 @@ from preroll.instruments.startup.text import (
     NAMES,
     detail,
     mix,
+    moved,
     rows,
-    sentence,
     shorten,
     size,
 )
@@ -143,13 +143,14 @@ def _imports(profile: Profile) -> Iterator[str]:
         return
     yield (
         '<h2>Imports</h2><table><tr><th>package</th><th class="n">inclusive</th>'
-        '<th class="n">exclusive</th><th>if it were removed</th><th>first asked by</th></tr>'
+        '<th class="n">exclusive</th><th>the rest, if it were removed</th>'
+        "<th>first asked by</th></tr>"
     )
     for cost in list(profile.imports.values())[:MAX_ROWS]:
         yield (
             f'<tr><td><code>{escape(cost.package)}</code></td><td class="n">'
             f'{cost.inclusive_s:.3f}</td><td class="n">{cost.exclusive_s:.3f}</td>'
-            f"<td>{escape(sentence(cost))}</td><td>{escape(cost.importer)}</td></tr>"
+            f"<td>{escape(moved(cost))}</td><td>{escape(cost.importer)}</td></tr>"
         )
     yield "</table>"
 

@@ -18,6 +18,7 @@ from preroll.instruments.startup.base import Cause, Function, Slice
 from preroll.instruments.startup.functions import Samples
 
 PROGRAM = "preroll-trace"
+IMPORT_STEP = "_call_with_frames_removed"
 ANSWER_S = 20.0
 # Explaining walks every recorded event once; a start of minutes has millions.
 EXPLAIN_S = 300.0
@@ -151,9 +152,16 @@ def parse(data: dict[str, Any]) -> Recording:
 
 def _samples(data: dict[str, Any]) -> Samples:
     names = [Function(one["name"], one["file"], one["line"]) for one in data.get("functions", ())]
-    stacks = [tuple(names[number] for number in stack) for stack in data.get("stacks", ())]
+    stacks = [
+        _without_steps([names[number] for number in stack]) for stack in data.get("stacks", ())
+    ]
     rows = data.get("samples", ())
     return Samples((t_ns, tid, stacks[number]) for t_ns, tid, number in rows)
+
+
+def _without_steps(stack: list[Function]) -> tuple[Function, ...]:
+    """Importing calls everything through one function of its own, which says nothing."""
+    return tuple(one for one in stack if one.name != IMPORT_STEP or len(stack) == 1)
 
 
 def _slice(row: dict[str, Any], threads: Mapping[int, Thread]) -> Slice:

@@ -96,7 +96,7 @@ def functions(profile: Profile) -> Iterator[str]:
     found = [one for one in profile.functions if one.own_s >= 0.01 * profile.total_s]
     if not found:
         return
-    named_s = sum(one.own_s for one in profile.functions)
+    named_s = sum(one.seconds for one in profile.slices if one.stack)
     yield f"on CPU by Python function, as sampled ({named_s:.3f} s): itself, with what it calls"
     for one in found[:MAX_FUNCTIONS]:
         where = shorten(f"{one.name} ({sampled.place(one.file)}:{one.line})", 2 * NAME_WIDTH)
@@ -194,12 +194,16 @@ def gap(profile: Profile) -> Iterator[str]:
 def sentence(cost: ImportCost) -> str:
     """What the removal of a package would do."""
     text = f"inclusive {cost.inclusive_s:.2f} s, exclusive {cost.exclusive_s:.2f} s"
+    rest = moved(cost)
+    return f"{text}; {rest}" if rest else text
+
+
+def moved(cost: ImportCost) -> str:
+    """Who would pay for what a package's removal does not save."""
     moves = [(to, s) for to, s in cost.moves_to.items() if s >= 0.005]
-    if moves:
-        shown = ", ".join(f"{s:.2f} s would move to {to}" for to, s in moves[:3])
-        rest = sum(s for _, s in moves[3:])
-        text += f"; {shown}" + (f", {rest:.2f} s to others" if rest >= 0.005 else "")
-    return text
+    text = ", ".join(f"{s:.2f} s would move to {to}" for to, s in moves[:3])
+    rest = sum(s for _, s in moves[3:])
+    return text + (f", {rest:.2f} s to others" if rest >= 0.005 else "")
 
 
 def imports(profile: Profile) -> Iterator[str]:

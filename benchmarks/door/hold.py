@@ -2,7 +2,8 @@
 
 An idle stream has had its first token and waits for the next; a slow client sends its request head
 a byte at a time. Both are held by this process on non-blocking sockets. The aim is a p99 of at most
-twice that of an idle door.
+twice that of an idle door. The same client straight to the backend, while the same is held at the
+door, says how much of it is the machine: sending the slow clients' bytes takes a quarter of a core.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ import selectors
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from bench import start_mock
-from processes import kill_tree, rss_mb
+from bench import separate, start_mock
+from processes import kill_tree, pin, rss_mb
 from scenarios import chat
 from targets import MODEL, Target, start_door
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-DRIP_S = 0.01
-# Each slow client sends a byte every half second; they do not do so all at once.
-SLICES = 50
+# Each slow client sends a byte so often, one client after the other. A hundred bytes at once every
+# 10 ms were measured before: this process then kept the door from its core for up to a millisecond.
+BYTE_EVERY_S = 0.5
 
 
 def idle_request() -> bytes:
@@ -45,7 +47,7 @@ def idle_request() -> bytes:
 
 
 class Held:
-    """Many connections to one port; `step` is called between measurements to keep them alive."""
+    """Many connections to one port."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -53,7 +55,6 @@ class Held:
         self.idle: list[socket.socket] = []
         self.slow: list[socket.socket] = []
         self.answered = 0
-        self._slice = 0
 
     def close(self) -> None:
         self._selector.close()
@@ -98,15 +99,24 @@ class Held:
             connection.send(HEAD[:20])
             self.slow.append(connection)
 
-    def drip(self) -> None:
-        """One byte more from the next slice of slow clients; the door may have given some up."""
-        self._slice = (self._slice + 1) % SLICES
-        for connection in self.slow[self._slice :: SLICES]:
-            with contextlib.suppress(OSError):
-                connection.send(b"x")
+    def drip_beside(self, process: subprocess.Popen[str]) -> None:
+        """One byte more from each slow client in turn, evenly spaced, until the process has ended.
+
+        The door may have given some up.
+        """
+        start, sent = time.perf_counter(), 0
+        while process.poll() is None:
+            for connection in self.slow:
+                early = start + sent * BYTE_EVERY_S / len(self.slow) - time.perf_counter()
+                if early > 0:
+                    time.sleep(early)
+                with contextlib.suppress(OSError):
+                    connection.send(b"x")
+                sent += 1
 
 
-def good_client(program: str, port: int, requests: int, drip: Held | None) -> dict[str, Any]:
+def good_client(program: str, port: int, requests: int, held: Held | None) -> float:
+    """The p99 of its requests, from when each was due to its end, ms."""
     spec = {
         "version": 1,
         "target": f"tcp:127.0.0.1:{port}",
@@ -121,40 +131,46 @@ def good_client(program: str, port: int, requests: int, drip: Held | None) -> di
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(json.dumps(spec) + "\n")
     process.stdin.close()
-    while process.poll() is None:
-        if drip is not None:
-            drip.drip()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(DRIP_S)
+    if held is not None and held.slow:
+        held.drip_beside(process)
+    process.wait()
     end: dict[str, Any] = json.loads(process.stdout.read().splitlines()[-1])
     process.stdout.close()
     if end["ok"] != requests:
         raise RuntimeError(f"good client: {end['failures']} {end['statuses']}")
-    return end
+    p99_ms: float = end["end_to_end_ns"]["p99"] / 1e6
+    return p99_ms
 
 
-def hold(arguments: argparse.Namespace, door: Target) -> dict[str, float]:
+def hold(arguments: argparse.Namespace, door: Target, backend: Target) -> dict[str, float]:
     """Interleaves rounds without and with the burden, which is built up anew each time."""
-    alone, burdened, memory = [], [], 0.0
+    p99_ms: dict[str, list[float]] = {}
+
+    def ask(name: str, target: Target, held: Held | None) -> None:
+        found = good_client(arguments.load, target.port, arguments.requests, held)
+        p99_ms.setdefault(name, []).append(found)
+        print(f"{name}: {found:.3f} ms", file=sys.stderr)
+
+    memory = 0.0
     for _ in range(arguments.rounds):
-        end = good_client(arguments.load, door.port, arguments.requests, None)
-        alone.append(end["end_to_end_ns"]["p99"] / 1e6)
+        ask("alone", door, None)
+        ask("direct_alone", backend, None)
         held = Held(door.port)
         try:
             held.add_idle(arguments.idle)
             held.add_slow(arguments.slow)
-            end = good_client(arguments.load, door.port, arguments.requests, held)
+            ask("held", door, held)
+            ask("direct_held", backend, held)
             memory = max(memory, rss_mb(door.pid))
         finally:
             held.close()
-        burdened.append(end["end_to_end_ns"]["p99"] / 1e6)
         time.sleep(1.0)
+    medians = {name: statistics.median(values) for name, values in p99_ms.items()}
     return {
         "idle_streams": arguments.idle,
         "slow_clients": arguments.slow,
-        "p99_ms_alone": round(statistics.median(alone), 3),
-        "p99_ms_held": round(statistics.median(burdened), 3),
-        "p99_ratio_held": round(statistics.median(burdened) / statistics.median(alone), 3),
+        **{f"p99_ms_{name}": round(value, 3) for name, value in medians.items()},
+        "p99_ratio_held": round(medians["held"] / medians["alone"], 3),
         "rss_mb_held": round(memory, 1),
     }
 
@@ -167,6 +183,8 @@ def main() -> None:
     parser.add_argument("--slow", type=int, default=5000)
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
+    help_ = "the door on a core of its own, all else on the others"
+    parser.add_argument("--pin", action=argparse.BooleanOptionalAction, default=True, help=help_)
     parser.add_argument("--out", type=Path, default=Path("build/bench/door-hold.json"))
     arguments = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -174,12 +192,15 @@ def main() -> None:
     need = 2 * arguments.idle + arguments.slow + 1000
     if hard < need:
         raise SystemExit(f"ulimit -n is {hard}; the door needs {need}: raise it, or fewer streams")
+    core = separate() if arguments.pin else None
     with tempfile.TemporaryDirectory(prefix="door-hold-") as name:
         mock, backend = start_mock(arguments.load)
         try:
             door = start_door(arguments.door, backend.port, Path(name), slots=20_000)
+            if core is not None:
+                pin(door.pid, core)
             try:
-                found = hold(arguments, door)
+                found = hold(arguments, door, backend)
             finally:
                 kill_tree(door.pid)
         finally:

@@ -101,6 +101,24 @@ def test_idle_connections_are_given_up_before_the_server_does(bench: Bench) -> N
     wait_until(lambda: origin.open == 0, "the idle connection is closed")
 
 
+def test_idle_connections_that_the_server_closed_are_closed_without_a_request(
+    bench: Bench,
+) -> None:
+    def answer(_request: Message, wire: Wire) -> bool:
+        wire.send(OK)
+        return False  # Closes right after, without Connection: close.
+
+    door = bench.door({"chat": stage(replica(bench.origin(answer), keepalive_ms=60_000))})
+    assert door.get("/x").status == 200
+
+    def is_closed() -> bool:
+        lines = door.admin("GET", "/metrics").body.decode().splitlines()
+        counts = [line for line in lines if line.startswith("preroll_upstream_connections{")]
+        return counts != [] and all(line.endswith(" 0") for line in counts)
+
+    wait_until(is_closed, "the door has closed its side")
+
+
 def test_connections_are_used_again(bench: Bench) -> None:
     origin = bench.origin(is_tcp=True)
     door = bench.door({"chat": stage(replica(origin, keepalive_ms=60_000))})

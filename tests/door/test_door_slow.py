@@ -91,7 +91,8 @@ def test_many_idle_and_half_open_clients_cost_little_and_block_no_one(bench: Ben
         wire.send(b"GET /slow HTTP/1.1\r\nHost: d\r\nX: "[: number % 30])
     assert [door.get("/x").status for _ in range(50)] == [200] * 50
     held_kb = door.rss_kb() - before_kb
-    assert held_kb < 400 * 64, f"{held_kb} KiB for 400 connections"
+    # None of them has a whole head: no state of hyper's is held for it.
+    assert held_kb < 400 * 10, f"{held_kb} KiB for 400 connections"
 
 
 def test_connections_are_bounded(bench: Bench) -> None:

@@ -62,7 +62,8 @@ pub async fn accept(
             if is_full {
                 return turn_away(sock).await;
             }
-            serve(door, Rc::new(Link::new(sock, origin, peer))).await;
+            let alarm = door.alarms.take();
+            serve(door, Rc::new(Link::new(sock, origin, peer, alarm))).await;
         };
         tokio::task::spawn_local(alone(counting, connection));
     }
@@ -70,7 +71,7 @@ pub async fn accept(
 
 /// A panic ends this connection alone: what it held is given back as it unwinds, and it is counted.
 ///
-/// No async function: it would hold the connection's 8 KiB twice.
+/// No async function: it would hold the connection's state twice.
 fn alone(door: Rc<Door>, connection: impl Future<Output = ()>) -> impl Future<Output = ()> {
     let caught = AssertUnwindSafe(connection).catch_unwind();
     caught.map(move |ended| {
@@ -89,7 +90,7 @@ async fn turn_away(mut sock: Sock) {
         "retry-after: 1\r\n",
     );
     let _ = sock.write_all(answer.as_bytes()).await;
-    linger(&mut sock).await;
+    Box::pin(linger(&mut sock)).await;
 }
 
 /// hyper's service: each request becomes one future, dropped when the client leaves.
@@ -129,6 +130,9 @@ enum End {
 }
 
 /// Serves one connection to its end.
+///
+/// What each part of it needs is allocated when it begins: hyper and its buffers take 20 kB, and a
+/// client that is slow with its first head has no use for them yet.
 pub async fn serve(door: Rc<Door>, link: Rc<Link>) {
     let _guard = door.enlist(link.clone());
     let limits = &door.routing().tables.limits;
@@ -137,7 +141,45 @@ pub async fn serve(door: Rc<Door>, link: Rc<Link>) {
         head_timeout_ns: limits.head_timeout_ms * 1_000_000,
         body_timeout_ns: limits.body_timeout_ms * 1_000_000,
     };
-    let gate = Gate::new(link.clone(), limits);
+    let mut gate = Gate::new(link.clone(), limits);
+    let first = poll_fn(|cx| poll_first(&door, &link, &mut gate, cx)).await;
+    let (gate, end) = match first {
+        Some(end) => (gate, end),
+        None => Box::pin(serve_http(&door, &link, gate, limits)).await,
+    };
+    Box::pin(finish(link, gate, end)).await;
+}
+
+/// Until the first head is whole (None) or the connection ends without one.
+fn poll_first(
+    door: &Door,
+    link: &Link,
+    gate: &mut Gate,
+    cx: &mut Context<'_>,
+) -> Poll<Option<End>> {
+    begin_turn(link, cx);
+    if door.is_closing(link.origin) {
+        return Poll::Ready(Some(End::Done));
+    }
+    let polled = gate.poll_head(cx);
+    if let Some(reject) = link.reject.borrow_mut().take() {
+        return Poll::Ready(Some(End::Rejected(reject)));
+    }
+    match polled {
+        Poll::Ready(Ok(true)) => Poll::Ready(None),
+        Poll::Ready(Ok(false)) => Poll::Ready(Some(End::Done)),
+        Poll::Ready(Err(_)) => Poll::Ready(Some(End::Broken)),
+        Poll::Pending => overdue(link).map_or(Poll::Pending, |end| Poll::Ready(Some(end))),
+    }
+}
+
+/// Hands the connection to hyper, until it is done with it.
+async fn serve_http(
+    door: &Rc<Door>,
+    link: &Rc<Link>,
+    gate: Gate,
+    limits: GateLimits,
+) -> (Gate, End) {
     let service = Requests {
         door: door.clone(),
         link: link.clone(),
@@ -146,8 +188,15 @@ pub async fn serve(door: Rc<Door>, link: Rc<Link>) {
         .max_buf_size(BUFFER_BYTES.max(limits.head_bytes + (8 << 10)))
         .serve_connection(TokioIo::new(gate), service);
     let mut is_told = false;
-    let end = poll_fn(|cx| poll(&door, &link, &mut server, &mut is_told, cx)).await;
-    finish(link, server, end).await;
+    let end = poll_fn(|cx| poll(door, link, &mut server, &mut is_told, cx)).await;
+    (server.into_parts().io.into_inner(), end)
+}
+
+fn begin_turn(link: &Link, cx: &Context<'_>) {
+    refresh_ns();
+    if !link.waker.borrow().will_wake(cx.waker()) {
+        *link.waker.borrow_mut() = cx.waker().clone();
+    }
 }
 
 fn poll(
@@ -157,10 +206,7 @@ fn poll(
     is_told: &mut bool,
     cx: &mut Context<'_>,
 ) -> Poll<End> {
-    refresh_ns();
-    if !link.waker.borrow().will_wake(cx.waker()) {
-        *link.waker.borrow_mut() = cx.waker().clone();
-    }
+    begin_turn(link, cx);
     if door.is_closing(link.origin) && !std::mem::replace(is_told, true) {
         Pin::new(&mut *server).graceful_shutdown();
     }
@@ -171,36 +217,34 @@ fn poll(
     if let Poll::Ready(done) = polled {
         return Poll::Ready(if done.is_ok() { End::Done } else { End::Broken });
     }
-    match link.expired() {
-        Some(Waiting::Idle) => Poll::Ready(End::Silent),
-        Some(Waiting::Head) if link.bytes_in.get() == 0 => Poll::Ready(End::Silent),
-        Some(Waiting::Head) => Poll::Ready(End::Rejected(Reject {
-            status: StatusCode::REQUEST_TIMEOUT,
-            message: "the request head did not come within limits.head_timeout_ms",
-        })),
-        Some(Waiting::Body) => Poll::Ready(End::Rejected(Reject {
-            status: StatusCode::REQUEST_TIMEOUT,
-            message: "the request body stood still for limits.body_timeout_ms",
-        })),
-        // The relay was not asked, or it would have begun another wait: the client does not read.
-        Some(Waiting::Upstream | Waiting::Whole) if link.is_answering.get() => {
-            Poll::Ready(End::Silent)
-        }
-        _ => Poll::Pending,
-    }
+    overdue(link).map_or(Poll::Pending, Poll::Ready)
 }
 
-async fn finish(link: Rc<Link>, server: Server, end: End) {
+/// How the connection ends when its wait is over, unless the request sees to that.
+fn overdue(link: &Link) -> Option<End> {
+    let message = match link.expired()? {
+        Waiting::Idle => return Some(End::Silent),
+        Waiting::Head if link.bytes_in.get() == 0 => return Some(End::Silent),
+        Waiting::Head => "the request head did not come within limits.head_timeout_ms",
+        Waiting::Body => "the request body stood still for limits.body_timeout_ms",
+        // The relay was not asked, or it would have begun another wait: the client does not read.
+        Waiting::Upstream | Waiting::Whole if link.is_answering.get() => return Some(End::Silent),
+        _ => return None,
+    };
+    Some(End::Rejected(Reject {
+        status: StatusCode::REQUEST_TIMEOUT,
+        message,
+    }))
+}
+
+async fn finish(link: Rc<Link>, gate: Gate, end: End) {
     let tunnel: Option<Tunnel> = link.tunnel.borrow_mut().take();
-    let is_answering = link.is_answering.get();
-    let parts = server.into_parts();
-    let gate = parts.io.into_inner();
     if let (End::Done, Some(tunnel)) = (&end, tunnel) {
         let held = gate.into_held();
-        drop(parts.service);
         return tunnel.run(link, held).await;
     }
-    drop((gate, parts.service));
+    drop(gate);
+    let is_answering = link.is_answering.get();
     // hyper and the service are gone: the socket is this task's alone.
     let mut sock = link.sock.clone();
     match end {

@@ -14,6 +14,7 @@ use crate::auth::{AdminGuard, AdminListener};
 use crate::clock::{now_ns, refresh_ns};
 use crate::events::Events;
 use crate::history::History;
+use crate::io::alarms::Alarms;
 use crate::io::link::{Link, Origin};
 use crate::log::AccessLog;
 use crate::metrics::Metrics;
@@ -60,10 +61,11 @@ pub struct Door {
     pub history: History,
     pub metrics: Metrics,
     pub log: Option<AccessLog>,
+    pub alarms: Rc<Alarms>,
     routing: RefCell<Rc<Routing>>,
-    links: RefCell<HashMap<u64, Rc<Link>>>,
+    /// By their place among the alarms.
+    links: RefCell<HashMap<usize, Rc<Link>>>,
     seats: Cell<usize>,
-    next_link: Cell<u64>,
     timers: RefCell<HashMap<String, AbortHandle>>,
 }
 
@@ -79,12 +81,12 @@ impl Drop for Seat {
 /// Takes one connection off the list when its task ends, whichever way.
 pub struct LinkGuard {
     door: Rc<Door>,
-    id: u64,
+    place: usize,
 }
 
 impl Drop for LinkGuard {
     fn drop(&mut self) {
-        let link = self.door.links.borrow_mut().remove(&self.id);
+        let link = self.door.links.borrow_mut().remove(&self.place);
         drop(link);
     }
 }
@@ -115,10 +117,10 @@ impl Door {
             history: History::new(REMEMBERED),
             metrics: Metrics::new(),
             log,
+            alarms: Rc::default(),
             routing: RefCell::new(Rc::new(Routing::new(empty, BTreeMap::new()))),
             links: RefCell::default(),
             seats: Cell::new(0),
-            next_link: Cell::new(0),
             timers: RefCell::default(),
         }))
     }
@@ -185,12 +187,11 @@ impl Door {
 
     /// Puts a connection on the list; it leaves with the guard.
     pub fn enlist(self: &Rc<Self>, link: Rc<Link>) -> LinkGuard {
-        let id = self.next_link.get();
-        self.next_link.set(id + 1);
-        self.links.borrow_mut().insert(id, link);
+        let place = link.place();
+        self.links.borrow_mut().insert(place, link);
         LinkGuard {
             door: self.clone(),
-            id,
+            place,
         }
     }
 
@@ -233,7 +234,11 @@ impl Door {
         loop {
             interval.tick().await;
             let now = refresh_ns();
-            self.links.borrow().values().for_each(|link| link.tick(now));
+            for place in self.alarms.over(now) {
+                if let Some(link) = self.links.borrow().get(&place) {
+                    link.expire();
+                }
+            }
             self.pool.sweep(now);
         }
     }

@@ -104,7 +104,10 @@ impl Backend {
             self.idle_limit_ns()
         };
         let dead = |upstream: &mut Upstream| {
-            now.saturating_sub(upstream.idle_since_ns()) >= limit || !upstream.is_reusable()
+            // As in `reuse`: thousands lie here after a rush, and a system call for each would hold
+            // every request up for milliseconds.
+            upstream.settle();
+            now.saturating_sub(upstream.idle_since_ns()) >= limit || !upstream.is_ready()
         };
         let closed: Vec<_> = self.idle.borrow_mut().extract_if(.., dead).collect();
         drop(closed);

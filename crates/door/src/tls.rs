@@ -45,9 +45,9 @@ pub async fn accept(tls: Option<Acceptor>, sock: Sock, door: &Rc<Door>) -> Optio
     match (tls, sock) {
         (Some(acceptor), Sock::Tcp(stream)) => {
             let limit = Duration::from_millis(door.routing().tables.limits.head_timeout_ms);
-            let accepted = tokio::time::timeout(limit, acceptor.accept(stream))
-                .await
-                .ok()?;
+            // Boxed: most connections have no handshake, and each would hold room for one.
+            let accepting = Box::pin(acceptor.accept(stream));
+            let accepted = tokio::time::timeout(limit, accepting).await.ok()?;
             Some(Sock::Tls(Box::new(accepted.ok()?)))
         }
         (_, sock) => Some(sock),

@@ -166,6 +166,24 @@ impl Gate {
         }
     }
 
+    /// Whether the first head is whole; false: the end came before.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        loop {
+            match self.phase {
+                Phase::Head => {
+                    if !ready!(self.read_head(cx))? {
+                        return Poll::Ready(Ok(false));
+                    }
+                }
+                Phase::Refused => return Poll::Pending,
+                _ => return Poll::Ready(Ok(true)),
+            }
+        }
+    }
+
     fn read_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if self.searched < self.held.len() {
             self.check_head();

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
 
+use super::alarms::Alarm;
 use super::head::Reject;
 use super::sock::{SharedSock, Sock};
 use crate::websocket::Tunnel;
@@ -60,7 +61,7 @@ pub struct Link {
     pub sock: SharedSock,
     /// The task's; whoever ends a wait from outside wakes it.
     pub waker: RefCell<Waker>,
-    deadline_ns: Cell<u64>,
+    alarm: Alarm,
     waiting: Cell<Waiting>,
     expired: Cell<Option<Waiting>>,
     /// Why the gate refuses what the client sends.
@@ -83,13 +84,13 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(sock: Sock, origin: Origin, peer: String) -> Link {
+    pub fn new(sock: Sock, origin: Origin, peer: String, alarm: Alarm) -> Link {
         Link {
             origin,
             peer,
             sock: SharedSock::new(sock),
             waker: RefCell::new(Waker::noop().clone()),
-            deadline_ns: Cell::new(u64::MAX),
+            alarm,
             waiting: Cell::new(Waiting::Nothing),
             expired: Cell::new(None),
             reject: RefCell::new(None),
@@ -106,7 +107,7 @@ impl Link {
     /// Begins a wait that ends at `deadline_ns`; it replaces the one before.
     pub fn wait_for(&self, waiting: Waiting, deadline_ns: u64) {
         self.waiting.set(waiting);
-        self.deadline_ns.set(deadline_ns);
+        self.alarm.set(deadline_ns);
         self.expired.set(None);
     }
 
@@ -119,12 +120,15 @@ impl Link {
         self.expired.get()
     }
 
-    /// Called by the ticker: marks and wakes the connection when its wait is over.
-    pub fn tick(&self, now_ns: u64) {
-        if now_ns >= self.deadline_ns.get() && self.expired.get().is_none() {
-            self.expired.set(Some(self.waiting.get()));
-            self.wake();
-        }
+    /// Its place among the alarms.
+    pub fn place(&self) -> usize {
+        self.alarm.place()
+    }
+
+    /// Its wait is over: marks and wakes the connection.
+    pub fn expire(&self) {
+        self.expired.set(Some(self.waiting.get()));
+        self.wake();
     }
 
     pub fn wake(&self) {

@@ -7,11 +7,15 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener as StdUnix;
 use std::path::Path;
 
-use rustix::net::{AddressFamily, sockopt};
+use rustix::net::{AddressFamily, listen, sockopt};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::sock::Sock;
 use crate::tables::Address;
+
+/// Connections that the kernel may hold until they are accepted. A SYN beyond it is dropped, and its
+/// client tries again a second later; the kernel's own bound (`net.core.somaxconn`) applies too.
+const BACKLOG: i32 = 4096;
 
 /// A bound socket.
 pub enum Listener {
@@ -31,7 +35,8 @@ impl Listener {
                 .await
                 .map(Listener::Tcp),
         };
-        bound.map_err(|error| format!("cannot listen on {address}: {error}"))
+        let deep = bound.and_then(Listener::deepen);
+        deep.map_err(|error| format!("cannot listen on {address}: {error}"))
     }
 
     /// Takes over a socket that another process bound.
@@ -42,11 +47,20 @@ impl Listener {
         if sockopt::socket_domain(&fd)? == AddressFamily::UNIX {
             let listener = StdUnix::from(fd);
             listener.set_nonblocking(true)?;
-            return Ok(Listener::Unix(UnixListener::from_std(listener)?));
+            return Listener::Unix(UnixListener::from_std(listener)?).deepen();
         }
         let listener = StdTcp::from(fd);
         listener.set_nonblocking(true)?;
-        Ok(Listener::Tcp(TcpListener::from_std(listener)?))
+        Listener::Tcp(TcpListener::from_std(listener)?).deepen()
+    }
+
+    /// Listening again changes nothing but the backlog, whatever the one who bound it asked for.
+    fn deepen(self) -> io::Result<Listener> {
+        match &self {
+            Listener::Tcp(listener) => listen(listener, BACKLOG)?,
+            Listener::Unix(listener) => listen(listener, BACKLOG)?,
+        }
+        Ok(self)
     }
 
     /// The next connection and where it comes from.
@@ -102,4 +116,41 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpStream};
+    use std::time::Duration;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+
+    /// More than tokio's own backlog, and than the soft limit of descriptors that most systems set.
+    const RUSH: usize = 1200;
+
+    #[test]
+    fn a_rush_of_connections_waits_to_be_accepted_instead_of_being_dropped() {
+        let kernel_bound = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        if kernel_bound.trim().parse::<usize>().unwrap() < RUSH {
+            return; // The kernel would drop them, whatever is asked for.
+        }
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let raised = Rlimit {
+            current: maximum,
+            maximum,
+        };
+        setrlimit(Resource::Nofile, raised).unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        let address = Address::Tcp("127.0.0.1".to_owned(), 0);
+        let listener = runtime.block_on(Listener::bind(&address)).unwrap();
+        let bound = listener.address();
+        let bound: SocketAddr = bound.strip_prefix("tcp:").unwrap().parse().unwrap();
+        let rush: Vec<_> = (0..RUSH)
+            .map(|_| TcpStream::connect_timeout(&bound, Duration::from_secs(10)).unwrap())
+            .collect();
+        assert_eq!(rush.len(), RUSH);
+    }
 }

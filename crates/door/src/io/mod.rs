@@ -1,5 +1,6 @@
 //! Bytes in and out: sockets, and the gate that lets only unambiguous HTTP/1 through to hyper.
 
+pub mod alarms;
 pub mod body;
 pub mod chunked;
 pub mod frames;

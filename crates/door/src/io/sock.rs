@@ -8,7 +8,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
@@ -38,18 +37,6 @@ impl Sock {
         };
         matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
     }
-
-    /// Whether an idle connection can be used: nothing to read and not closed. An idle server has
-    /// nothing to say, so bytes here are as wrong as an end of file.
-    pub fn is_quiet(&self) -> bool {
-        let mut byte = [0u8; 1];
-        let peeked = recv(
-            self.fd(),
-            &mut byte[..],
-            RecvFlags::PEEK | RecvFlags::DONTWAIT,
-        );
-        matches!(peeked, Err(rustix::io::Errno::AGAIN))
-    }
 }
 
 /// Writes up to this size are put together: most heads and chunks.
@@ -72,11 +59,6 @@ impl SharedSock {
     /// As [`Sock::is_peer_gone`].
     pub fn is_peer_gone(&self) -> bool {
         self.0.borrow().is_peer_gone()
-    }
-
-    /// As [`Sock::is_quiet`].
-    pub fn is_quiet(&self) -> bool {
-        self.0.borrow().is_quiet()
     }
 
     pub fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

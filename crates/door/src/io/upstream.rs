@@ -135,11 +135,6 @@ impl Upstream {
         !self.0.is_over && self.0.sender.is_ready()
     }
 
-    /// Whether the next request can go on it: the other end is open now.
-    pub fn is_reusable(&self) -> bool {
-        self.is_ready() && self.0.wire.sock.is_quiet()
-    }
-
     /// Since when it lies in the pool.
     pub fn idle_since_ns(&self) -> u64 {
         self.0.idle_since_ns

@@ -16,7 +16,15 @@ from pathlib import Path
 import pytest
 
 from preroll.errors import InputError
-from preroll.instruments.startup import Cause, Outcome, Profile, Segment, inodes, profile_file
+from preroll.instruments.startup import (
+    Cause,
+    Outcome,
+    Profile,
+    Segment,
+    inodes,
+    picture,
+    profile_file,
+)
 from preroll.instruments.startup import diff as differ
 from preroll.instruments.startup import functions as sampled
 from preroll.instruments.startup.base import (
@@ -209,6 +217,33 @@ def test_a_file_without_a_name_is_told_by_its_device() -> None:
         "block device 254:0 (a file system's own blocks)"
     )
     assert inodes.shown(f"inode {8 << 20 | 2}:77") == "inode 77 of device 8:2"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.5, 0.8])
+def test_a_long_name_stays_in_the_picture_and_its_lie_is_whole(
+    profile: Profile, share: float
+) -> None:
+    lie = "says 'compiling': 62% asleep"
+    start_s, end_s = (profile.total_s * part for part in (share, share + 0.2))
+    label = Segment("word " * 40, start_s, end_s, {Cause.CPU: 1.0}, lie=lie)
+    svg = ET.fromstring(picture.timeline(replace(profile, labels=(label,))))
+    (text,) = (x for x in svg.iter("text") if (x.text or "").startswith("word"))
+    assert (text.text or "").endswith(lie)
+    width = picture.LETTER * len(text.text or "")
+    x = float(text.get("x") or 0)
+    left = x - width if text.get("text-anchor") == "end" else x
+    assert left + 1 >= picture.TIMES_WIDTH and left + width <= picture.WIDTH + 1
+
+
+def test_a_lever_is_not_found_in_what_comes_after_a_report(profile: Profile) -> None:
+    def titles(name: str) -> list[str]:
+        label = Segment(name, 0.0, profile.total_s, {Cause.CPU: profile.total_s})
+        return [lever.title for lever in find(replace(profile, labels=(label,)), None)]
+
+    assert any("warm up" in x for x in titles("warming up"))
+    assert any("straight to the device" in x for x in titles("loading weights"))
+    after = titles("after 'loading weights, warm-up and compiling done'")
+    assert not [x for x in after if "warm up" in x or "device" in x or "compiled" in x]
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

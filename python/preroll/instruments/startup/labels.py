@@ -13,6 +13,7 @@ from preroll.engines.bill import said
 MIN_SHARE = 0.01
 MAX_SEGMENTS = 60
 SPAWN = "before the first line"
+AFTER = "after '"
 
 ANNOUNCES = re.compile(r"(^|\s)(start\w*|begin\w*|\w{3,}ing)\b|(\.\.\.|…)\s*$", re.IGNORECASE)
 REPORTS = re.compile(
@@ -86,7 +87,7 @@ def _name(first: Said, second: Said) -> tuple[str, bool]:
     if not opening:
         return SPAWN, False
     if not announces and REPORTS.search(opening):
-        return f"after '{opening}'", False
+        return f"{AFTER}{opening}'", False
     return opening, True
 
 

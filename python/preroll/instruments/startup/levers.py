@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from preroll.instruments.startup.base import Cause, ImportCost, Lever, Profile, Segment
+from preroll.instruments.startup.labels import AFTER
 from preroll.instruments.startup.text import mix, shorten, size
 
 # A lever that cannot save this share of the start is not worth a line.
@@ -55,6 +56,11 @@ def spent(segment: Segment, *causes: Cause) -> float:
     return sum(segment.causes.get(cause, 0.0) for cause in causes)
 
 
+def says(segment: Segment, what: re.Pattern[str]) -> bool:
+    """Whether a stretch is called so; after a report nobody says what happens."""
+    return bool(what.search(segment.name)) and not segment.name.startswith(AFTER)
+
+
 def sleeps(profile: Profile, test: Test) -> Iterator[Lever]:
     for label in profile.labels:
         seconds = spent(label, Cause.SLEEP)
@@ -91,7 +97,7 @@ def crowded(profile: Profile, test: Test) -> Iterator[Lever]:
 def load_direct(profile: Profile, test: Test) -> Iterator[Lever]:
     for label in profile.labels:
         computing = spent(label, Cause.CPU, Cause.DEVICE)
-        if LOADS.search(label.name) and computing >= 0.5 * label.seconds and not label.lie:
+        if says(label, LOADS) and computing >= 0.5 * label.seconds and not label.lie:
             yield Lever(
                 title="load straight to the device: no copy through host memory",
                 evidence=f"{label.seconds:.2f} s under '{shorten(label.name, NAME)}', "
@@ -141,7 +147,7 @@ def cold_files(profile: Profile, test: Test) -> Iterator[Lever]:
 
 
 def compiled(profile: Profile, test: Test) -> Iterator[Lever]:
-    found = [one for one in profile.labels if one.wait == "compile" or COMPILES.search(one.name)]
+    found = [one for one in profile.labels if one.wait == "compile" or says(one, COMPILES)]
     seconds = sum(
         spent(one, Cause.CPU, Cause.RUN_QUEUE, Cause.CHILD, Cause.DEVICE) for one in found
     )
@@ -156,14 +162,17 @@ def compiled(profile: Profile, test: Test) -> Iterator[Lever]:
 
 
 def repeated_imports(profile: Profile, test: Test) -> Iterator[Lever]:
-    pythons = [p for p in profile.processes if "python" in p.command.split(" ")[0]]
-    seconds = sum(one.seconds for one in profile.slices if one.module)
-    if seconds and len(pythons) > 1:
-        first = next(one.pid for one in profile.slices if one.module)
-        later = sum(one.seconds for one in profile.slices if one.module and one.pid != first)
+    seconds: dict[int, float] = {}
+    for one in profile.slices:
+        if one.module:
+            seconds[one.pid] = seconds.get(one.pid, 0.0) + one.seconds
+    least_s = MIN_SHARE * profile.total_s
+    importing = [pid for pid, spent_s in seconds.items() if spent_s >= least_s]
+    if len(importing) > 1:
+        later = sum(spent_s for pid, spent_s in seconds.items() if pid != importing[0])
         yield Lever(
             title="fork workers from a process that has imported, instead of spawning them",
-            evidence=f"{len(pythons)} Python processes one after the other;"
+            evidence=f"{len(importing)} processes imported one after the other;"
             f" {later:.2f} s of imports came after the first had done its own",
             saving_s=later,
             ablate=test("--env VLLM_WORKER_MULTIPROC_METHOD=fork")
@@ -183,7 +192,7 @@ def fork_server(profile: Profile, test: Test) -> Iterator[Lever]:
 
 
 def warm_up(profile: Profile, test: Test) -> Iterator[Lever]:
-    found = [label for label in profile.labels if label.wait == "warm" or WARMS.search(label.name)]
+    found = [label for label in profile.labels if label.wait == "warm" or says(label, WARMS)]
     seconds = sum(label.seconds for label in found)
     if found:
         yield Lever(

@@ -34,6 +34,9 @@ HATCHED = (
 WIDTH, NAMES_WIDTH = 1160, 200
 ROW, BAR = 24, 16
 AXIS = 34
+# Between a bar and its name; the column of times before it; how wide a letter is on average.
+GAP, TIMES_WIDTH, LETTER = 6, 62, 6.2
+SHORTEST_NAME = 12
 MAX_BARS = 3000
 MAX_PROCESSES = 12
 MAX_LABELS = 40
@@ -199,13 +202,19 @@ def _label(
             f'fill="{COLOURS[Cause(cause)]}"><title>{escape(mix(found.causes))}</title></rect>'
         )
         now += width
-    shown = escape(shorten(name + (f"  ! {lie}" if lie else ""), 110))
     style = ' style="fill: var(--alarm)"' if lie else ""
-    # Where there is no room to the right, the name stands to the left of its bar.
-    if right + 6.2 * len(shown) < WIDTH:
-        yield f'<text x="{right + 6:.2f}" y="{y + 10}"{style}>{shown}</text>'
+    # On the side that has more room, and no more of it than fits there; the lie is kept whole.
+    rooms = (WIDTH - right - GAP, left - GAP - TIMES_WIDTH)
+    text = escape(_fitting(name, lie, max(rooms)))
+    if rooms[0] >= min(rooms[1], LETTER * len(text)):
+        yield f'<text x="{right + GAP:.2f}" y="{y + 10}"{style}>{text}</text>'
     else:
-        yield f'<text x="{left - 6:.2f}" y="{y + 10}" text-anchor="end"{style}>{shown}</text>'
+        yield f'<text x="{left - GAP:.2f}" y="{y + 10}" text-anchor="end"{style}>{text}</text>'
+
+
+def _fitting(name: str, lie: str | None, room: float) -> str:
+    more = f"  ! {lie}" if lie else ""
+    return shorten(name, max(int(room / LETTER) - len(more), SHORTEST_NAME)) + more
 
 
 def _axis(x: Scale, height: int) -> Iterator[str]:

@@ -234,6 +234,11 @@ class Name(str): pass
 class Names(tuple): pass
 importlib.import_module(Name("odd"))
 __import__("plain", globals(), None, Names((Name("x"),)), 0)
+__import__("plain", None, None, [Name("y"), 1.5], 0)
+try:
+    __import__("plain", 7, None, (), 1)
+except TypeError as error:
+    assert "globals" in str(error), error
 import late
 """,
     )

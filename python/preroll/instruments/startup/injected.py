@@ -84,11 +84,11 @@ def flush() -> None:
 
 def plain(value: "Any") -> "Any":
     """Something that `marshal` takes: odd values are left out, and odd strings made plain."""
-    if type(value) is tuple:
+    if type(value) in (tuple, list):
         return tuple(map(plain, value))
     if isinstance(value, str):
         return str.__str__(value)
-    return value if type(value) in (int, bool, list) else None
+    return value if type(value) in (int, bool) else None
 
 
 def write(data: bytes) -> None:
@@ -184,7 +184,7 @@ def faults_since(ident: int) -> "tuple[int, int]":
 def import_(name, globals=None, locals=None, fromlist=(), level=0):  # type: ignore[no-untyped-def]
     ident = get_ident()
     if ident in loading:
-        package = globals.get("__package__") if level and globals else 0
+        package = globals.get("__package__") if level and type(globals) is dict else 0
         record(("R", ident, name, package, level, fromlist, ""))
         return original_import(name, globals, locals, fromlist, level)
     module = original_import(name, globals, locals, fromlist, level)

@@ -292,6 +292,7 @@ def test_the_perfetto_trace_has_balanced_slices_in_order_on_named_tracks(profile
             assert opened[track] in (0, 1)
     assert b"critical path, by cause" in tracks.values()
     assert set(opened.values()) == {0}
+    assert f"{CALLED.file}:12)".encode() in trace(profile)
 
 
 def test_the_speedscope_file_opens_and_closes_frames_like_brackets(profile: Profile) -> None:

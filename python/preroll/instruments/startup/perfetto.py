@@ -100,6 +100,8 @@ def _chain(profile: Profile, shift_ns: int) -> Iterator[bytes]:
         facts: dict[str, str | int] = {"pid": one.pid, "tid": one.tid, "depth": one.depth}
         if one.file:
             facts["file"] = one.file
+        if one.stack:
+            facts["function"] = f"{one.stack[0].name} ({one.stack[0].file}:{one.stack[0].line})"
         if one.cold_bytes:
             facts["bytes from storage"] = one.cold_bytes
         start_ns, end_ns = one.start_ns + shift_ns, one.end_ns + shift_ns

@@ -50,6 +50,9 @@ def truth(place: Place, rounds: int, *, as_nobody: bool) -> Figures:
         f"lies_planted_{kind}": len(scoring.LIES) * rounds,
         f"lies_missed_{kind}": sum(len(one.lies_missed) for one in found),
         f"lies_invented_{kind}": sum(len(one.lies_invented) for one in found),
+        f"function_error_median_{kind}": statistics.median(
+            error for one in found for error in one.function_errors
+        ),
         f"c_lines_missed_{kind}": sum(len(one.c_lines_missed) for one in found),
     }
 

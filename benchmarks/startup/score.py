@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,16 @@ HONEST = (
     "reading the index",
     "registering plugins",
 )
+# Seconds on a processor that functions of the worker and bodies of its modules spend, with what
+# they call: file and name.
+FUNCTIONS = {
+    ("dead_encoder.py", "<module>"): 0.8,
+    ("live_model.py", "<module>"): 0.2,
+    ("unused_metrics.py", "<module>"): 0.4,
+    ("worker.py", "computing"): 0.8,
+    ("worker.py", "sleeping"): 0.15,
+    ("worker.py", "crowded"): 0.5,
+}
 C_LINES = ("c library: kernels checked", "c library: buffered line")
 
 
@@ -62,6 +72,7 @@ class Score:
     lies_missed: tuple[str, ...]
     lies_invented: tuple[str, ...]
     c_lines_missed: tuple[str, ...]
+    function_errors: tuple[float, ...]
 
     @property
     def share_correct(self) -> float:
@@ -92,7 +103,15 @@ def score(profile: Profile, truths: Sequence[Truth]) -> Score:
         lies_missed=tuple(lie for lie in LIES if not _is_in(lie, flagged)),
         lies_invented=tuple(name for name in HONEST if _is_in(name, flagged)),
         c_lines_missed=tuple(line for line in C_LINES if line not in said),
+        function_errors=tuple(_function_errors(profile)),
     )
+
+
+def _function_errors(profile: Profile) -> Iterator[float]:
+    """How far each function's time is off, as a share of what it really was."""
+    found = {(one.file.rpartition("/")[2], one.name): one.whole_s for one in profile.functions}
+    for function, seconds in FUNCTIONS.items():
+        yield abs(found.get(function, 0.0) - seconds) / seconds
 
 
 def _is_in(label: str, names: Sequence[str]) -> bool:

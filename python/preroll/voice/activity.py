@@ -19,7 +19,7 @@ class ActivitySettings:
     stop: float = 0.35
     speech_s: float = 0.096
     silence_s: float = 0.5
-    pad_s: float = 0.3
+    pad_s: float = 0.2
 
     def __post_init__(self) -> None:
         if not 0.0 < self.stop <= self.start < 1.0:

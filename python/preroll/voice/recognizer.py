@@ -21,7 +21,8 @@ from preroll.worker import forkserver_threads
 WINDOWS_S = (10.0, 15.0, 20.0, 30.0)
 """Padded windows: the cost follows them; below 10 s the decoder of tiny.en loops on short clips."""
 TOKENS_PER_S = 50
-MAX_TOKENS = 224
+MAX_TOKENS = 448
+PROMPT_TOKENS = 2
 NEW_TOKENS_PER_S = 8
 """More than anyone speaks; a decoder that loops ends there."""
 SPARE_TOKENS = 12
@@ -97,7 +98,7 @@ class Recognizer:
             encoded,
             [[self._start, self._no_times, *window.prefix_ids] for window in windows],
             beam_size=self.settings.beam_size,
-            max_length=min(MAX_TOKENS, prefix + int(longest_s * NEW_TOKENS_PER_S) + SPARE_TOKENS),
+            max_length=max_length(longest_s, prefix),
             # Behind a whole transcript as the prefix, "nothing more" must be an answer.
             suppress_blank=False,
             return_scores=True,
@@ -139,6 +140,13 @@ class Recognizer:
                 words.append(Word(text, times[first], times[i], probability, group))
             first = i
         return words
+
+
+def max_length(audio_s: float, prefix: int) -> int:
+    """CTranslate2's limit that leaves room for what may be said in so much audio behind a prefix:
+    it counts the prompt, and allows no more new tokens than half of the limit."""
+    new = int(audio_s * NEW_TOKENS_PER_S) + SPARE_TOKENS
+    return min(MAX_TOKENS, max(2 * new, PROMPT_TOKENS + prefix + new))
 
 
 def padded_s(audio_s: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 from preroll.errors import InputError
 
-INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short plain sentences."
+INSTRUCTIONS = "You are a friendly voice assistant. Answer briefly in plain spoken English."
 """Short: a small model on a processor reads a hundred tokens a second, once in each slot."""
 
 

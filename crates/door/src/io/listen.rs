@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, listen, sockopt};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::sock::Sock;
+use super::unix::UnixSock;
 use crate::tables::Address;
 
 /// Connections that the kernel may hold until they are accepted. A SYN beyond it is dropped, and its
@@ -76,7 +77,7 @@ impl Listener {
             }
             Listener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((Sock::Unix(stream), "unix".to_owned()))
+                Ok((Sock::Unix(UnixSock::new(stream)?), "unix".to_owned()))
             }
         }
     }

@@ -10,4 +10,5 @@ pub mod link;
 pub mod listen;
 pub mod quiet;
 pub mod sock;
+pub mod unix;
 pub mod upstream;

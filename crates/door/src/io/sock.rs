@@ -9,13 +9,15 @@ use std::task::{Context, Poll};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+
+use super::unix::UnixSock;
 
 /// A connected stream socket.
 pub enum Sock {
     Tcp(TcpStream),
-    Unix(UnixStream),
+    Unix(UnixSock),
     Tls(Box<TlsStream<TcpStream>>),
 }
 

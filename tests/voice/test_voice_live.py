@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import recordings
 import sounds
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -195,6 +196,22 @@ def test_a_final_word_is_forced_on_the_next_transcript() -> None:
     assert joined(agreement.update([Word(" so,", 1, 2), Word(" far", 2, 3)])) == " so,"
     assert joined(agreement.settle()) == " far"
     assert joined(agreement.committed) == " I so, far"
+
+
+def test_a_doubtful_word_waits_for_more_audio_behind_it() -> None:
+    for probability, final in ((0.9, " old"), (0.3, "")):
+        agreement = Agreement()
+        heard = [Word(" old", 0.0, 1.0, probability, (7,))]
+        agreement.update(heard, 1.1)
+        assert joined(agreement.update(heard, 1.2)) == final
+        assert joined(agreement.update(heard if not final else [], 1.4)) == " old"[len(final) :]
+
+
+def test_a_compound_is_right_in_one_word_and_in_two() -> None:
+    assert recordings.errors("rather cold hearted", "Rather coldhearted.") == (0, 3)
+    assert recordings.errors("coldhearted", "cold-hearted") == (0, 1)
+    assert recordings.errors("cold hearted", "cold headed") == (1, 2)
+    assert recordings.errors("a b c", "a x c d") == (2, 3)
 
 
 @given(st.lists(st.booleans(), max_size=200))

@@ -166,6 +166,7 @@ def test_a_plot_is_drawn_of_whatever_little_is_known() -> None:
         tree = ElementTree.fromstring(plot(cliff, Beside()))
         assert tree.tag == "{http://www.w3.org/2000/svg}svg"
         assert "no queue seen" in "".join(tree.itertext())
+    assert "nothing waited" in plot(cliff, Beside({1: 0.0}))
 
 
 def test_every_level_on_the_plot_lies_inside_it() -> None:

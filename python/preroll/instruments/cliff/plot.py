@@ -112,7 +112,10 @@ def _thresholds(cliff: Cliff, panel: Panel) -> Iterator[str]:
 
 
 def _beside(panel: Panel, beside: Beside, deepest: float) -> Iterator[str]:
-    what = "requests in the server's own queue" if deepest else "no queue seen (/metrics)"
+    none = (
+        "nothing waited in the server's own queue" if beside.queue else "no queue seen (/metrics)"
+    )
+    what = "requests in the server's own queue" if deepest else none
     best = max(beside.per_s.values(), default=0.0)
     yield from panel.axes(what, "")
     if best:

@@ -67,6 +67,13 @@ impl Thread {
         matches!(self.in_call, Some((Call::Read, _)))
     }
 
+    /// Whether this thread runs on another processor than `cpu` by now. The processors' clocks differ by
+    /// microseconds: where a thread moved, its arrival may be stamped before its leaving.
+    fn runs_elsewhere(&self, cpu: u16) -> bool {
+        let doing = self.open.map(|span| span.doing);
+        matches!(doing, Some(Doing::Running { cpu: now, .. }) if now != cpu)
+    }
+
     fn switch_out(&mut self, t_ns: u64, left: Left) {
         let call = self.in_call.map(|c| c.0);
         match left {
@@ -141,7 +148,11 @@ impl Thread {
                 };
                 self.begin(event.t_ns, doing);
             }
-            Kind::SwitchOut(left) => self.switch_out(event.t_ns, left),
+            Kind::SwitchOut(left) => {
+                if !self.runs_elsewhere(event.cpu) {
+                    self.switch_out(event.t_ns, left);
+                }
+            }
             Kind::Waking { by } => self.waking(event.t_ns, by),
             Kind::Fork { parent } => {
                 self.born = Some((parent, event.t_ns));
@@ -239,6 +250,26 @@ mod tests {
             (65, 100, running),
         ];
         assert_eq!(spans, expected);
+    }
+
+    #[test]
+    fn a_thread_that_moved_runs_on_though_its_leaving_is_stamped_later() {
+        let on = |cpu, event: Event| Event { cpu, ..event };
+        let events = [
+            on(0, event(10, 7, Kind::SwitchIn)),
+            on(1, event(49, 7, Kind::SwitchIn)),
+            on(0, event(50, 7, Kind::SwitchOut(Left::Runnable))),
+            on(1, event(80, 7, Kind::SwitchOut(Left::Sleep))),
+        ];
+        let timeline = Timeline::build(&events, 100);
+        let spans = &timeline.threads[&7].spans;
+        let ran: u64 = spans
+            .iter()
+            .filter(|s| matches!(s.doing, Doing::Running { .. }))
+            .map(|s| s.end_ns - s.start_ns)
+            .sum();
+        assert_eq!(ran, 70);
+        assert!(spans.iter().all(|s| s.doing != Doing::Runnable));
     }
 
     #[test]

@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--streams", type=int, nargs="*", default=list(STREAMS))
     parser.add_argument("--peers", action="store_true", help="aiperf and guidellm beside ours")
-    parser.add_argument("--peer-rounds", type=int, default=2)
+    parser.add_argument("--peer-rounds", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("build/bench/load.json"))
     arguments = parser.parse_args()
     found: dict[int, list[Sample]] = {n: [] for n in arguments.streams}

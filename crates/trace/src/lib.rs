@@ -18,6 +18,7 @@ mod python_layout;
 mod reading;
 mod recorder;
 mod ring;
+mod running;
 mod sampler;
 mod stacks;
 mod steal;

@@ -8,9 +8,9 @@ use crate::event::Tid;
 use crate::python::{Closed, Function, Functions, Interpreter};
 
 /// A process is looked into for an interpreter when it was found running for the second time, and
-/// where there was none less and less often: most that have none never will.
+/// where there was none less often: most that have none never will, but a shell may become one.
 const FIRST_LOOK: u32 = 1;
-const MAX_PATIENCE: u32 = 64;
+const MAX_PATIENCE: u32 = 8;
 const MAX_SAMPLES: usize = 1 << 20;
 
 /// What is known of one process.

@@ -1,14 +1,15 @@
 //! A private instance of the kernel's tracer: set up, drained while the command runs, removed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::decode::{Decoder, TRACEPOINTS};
-use crate::event::{Event, FileId, Kind, Left, Tid};
+use crate::event::{Event, FileId, Kind, Tid};
 use crate::ring::read_page;
+use crate::running::Running;
 
 const MOUNT_POINTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// For all CPUs together, and the least and most for one: at 20 ms between drains 16 MiB hold
@@ -35,9 +36,9 @@ pub struct Instance {
     per_cpu: Vec<Vec<Event>>,
     /// How many events of each CPU have been asked for files without a name.
     asked: Vec<usize>,
-    /// How many events of each CPU have been asked for who runs, and what the last ones said.
+    /// How many events of each CPU have been taken for who runs.
     followed: Vec<usize>,
-    running: HashMap<Tid, (u64, bool)>,
+    running: Running,
     /// Looks that named nothing: such a file is not asked for again.
     given_up: HashMap<FileId, u8>,
     /// Pages before which the kernel dropped events, or that could not be read.
@@ -106,7 +107,7 @@ impl Instance {
             per_cpu,
             asked,
             followed,
-            running: HashMap::new(),
+            running: Running::default(),
             given_up: HashMap::new(),
             lost_pages: 0,
             is_full: false,
@@ -157,22 +158,12 @@ impl Instance {
     }
 
     /// The threads that had a processor, or wanted one, when the buffers were drained.
-    pub fn running(&mut self) -> Vec<Tid> {
-        for (events, followed) in self.per_cpu.iter().zip(&mut self.followed) {
-            for event in &events[*followed..] {
-                let runs = match event.kind {
-                    Kind::SwitchIn | Kind::SwitchOut(Left::Runnable) => true,
-                    Kind::SwitchOut(_) => false,
-                    _ => continue,
-                };
-                // A thread that moved has events of two processors: the later one counts.
-                let last = self.running.entry(event.tid).or_default();
-                *last = (*last).max((event.t_ns, runs));
-            }
+    pub fn running(&mut self) -> HashSet<Tid> {
+        for (cpu, (events, followed)) in self.per_cpu.iter().zip(&mut self.followed).enumerate() {
+            self.running.take(cpu, &events[*followed..]);
             *followed = events.len();
         }
-        self.running.retain(|_, (_, runs)| *runs);
-        self.running.keys().copied().collect()
+        self.running.threads()
     }
 
     fn take(&mut self, cpu: usize, page: &[u8]) {

@@ -32,6 +32,7 @@ class Leaving(Stage):
 
     @route("POST", "/async")
     async def wait(self, body: bytes) -> None:
+        self.note("async begun")
         try:
             await asyncio.sleep(60)
         finally:
@@ -39,12 +40,14 @@ class Leaving(Stage):
 
     @route("POST", "/sync")
     def spin(self, body: bytes, ctx: Context) -> None:
+        self.note("sync begun")
         while not ctx.cancelled and not self.go.wait(0.002):
             pass
         self.note("sync")
 
     @route("POST", "/generator")
     def generate(self, body: bytes) -> Iterator[bytes]:
+        self.note("generator begun")
         try:
             while True:
                 yield b"chunk"
@@ -54,6 +57,7 @@ class Leaving(Stage):
 
     @route("POST", "/async-generator")
     async def generate_async(self, body: bytes) -> AsyncIterator[bytes]:
+        self.note("async-generator begun")
         try:
             yield b"chunk"
             await asyncio.sleep(60)
@@ -62,6 +66,7 @@ class Leaving(Stage):
 
     @route("POST", "/upload")
     async def upload(self, body: AsyncIterator[bytes]) -> None:
+        self.note("upload begun")
         try:
             async for _ in body:
                 pass
@@ -122,6 +127,7 @@ def test_code_of_every_kind_learns_that_its_client_has_left(
         length = 10 if kind == "upload" else 0
         client.sendall(request_text(f"/{kind}", length) + b"x" * (length // 2))
         until(lambda: running(leaving) == 1, "running")
+        learned(leaving, f"{kind} begun")  # a thread may not have come to it yet
     learned(leaving, kind)
     until(lambda: running(leaving) == 0, "the place is free")
     assert leaving.metrics()["preroll_worker_requests_cancelled_total"] == 1

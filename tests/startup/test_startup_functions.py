@@ -38,23 +38,12 @@ def own(profile: Profile) -> dict[str, float]:
     return {one.name: one.own_s for one in profile.functions}
 
 
-def told(profiled: Profiled, *command: str, needs: dict[str, float], **more: bool) -> Profile:
-    """A profile that has so many seconds of each function. With tracepoints about one run in forty
-    goes unsampled for long (docs/profile.md), so there are three tries; code that samples nothing
-    fails them all."""
-    for _ in range(3):
-        profile = profiled(*command, **more)
-        if all(own(profile).get(name, 0.0) >= least for name, least in needs.items()):
-            return profile
-    raise AssertionError(own(profile))
-
-
 @pytest.mark.parametrize("program", interpreters(), ids=lambda program: Path(program).name)
 def test_processor_time_goes_to_the_function_that_ran(profiled: Profiled, program: str) -> None:
-    profile = told(profiled, program, "-c", WORK, needs={"burn": 0.1, "ünïcode": 0.05})
+    profile = profiled(program, "-c", WORK)
     check_sums(profile)
-    # How near the truth samples come is for `bench-startup` to say.
-    assert own(profile)["burn"] <= 0.5
+    assert 0.3 <= own(profile)["burn"] <= 0.5
+    assert own(profile)["ünïcode"] > 0.05
     (body,) = (x for x in profile.functions if (x.name, x.file) == ("<module>", "<string>"))
     beneath = own(profile)["burn"] + own(profile)["ünïcode"]
     assert body.whole_s >= beneath - 1e-6 and body.own_s < beneath
@@ -65,7 +54,7 @@ def test_processor_time_goes_to_the_function_that_ran(profiled: Profiled, progra
 
 
 def test_the_hook_is_not_needed(profiled: Profiled) -> None:
-    told(profiled, sys.executable, "-I", "-c", WORK, hook=False, needs={"burn": 0.1})
+    assert own(profiled(sys.executable, "-I", "-c", WORK, hook=False))["burn"] >= 0.3
 
 
 def test_a_shell_that_becomes_a_python_and_its_child_are_looked_into(profiled: Profiled) -> None:
@@ -76,8 +65,9 @@ burn(0.3)
 subprocess.run([sys.executable, "-c", {child!r}], check=True)
 """
     waits = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; exec"
-    command = ("sh", "-c", f'{waits} "$0" -c "$1"', sys.executable, code)
-    told(profiled, *command, needs={"burn": 0.1, "in_child": 0.1})
+    profile = profiled("sh", "-c", f'{waits} "$0" -c "$1"', sys.executable, code)
+    assert own(profile)["burn"] >= 0.2
+    assert own(profile)["in_child"] >= 0.2
 
 
 def test_each_thread_is_in_functions_of_its_own(profiled: Profiled) -> None:
@@ -89,14 +79,15 @@ thread = threading.Thread(target=aside)
 thread.start()
 thread.join()
 """
-    profile = told(profiled, sys.executable, "-c", code, needs={"burn": 0.05})
+    profile = profiled(sys.executable, "-c", code)
     stacks = [one.stack for one in profile.slices if one.stack and one.stack[0].name == "burn"]
     assert stacks and all("aside" in [one.name for one in stack] for stack in stacks)
 
 
 def test_deep_recursion_is_cut_at_its_outer_end(profiled: Profiled) -> None:
     code = BURN + "def deep(n):\n    deep(n - 1) if n else burn(0.3)\ndeep(500)"
-    told(profiled, sys.executable, "-c", code, needs={"burn": 0.1})
+    profile = profiled(sys.executable, "-c", code)
+    assert own(profile)["burn"] >= 0.2
 
 
 def test_what_is_no_python_has_none(profiled: Profiled) -> None:

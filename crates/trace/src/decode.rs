@@ -9,9 +9,9 @@ const PAGE_BYTES: u64 = 4096;
 /// `common_flags`: in a hard or soft interrupt.
 const IN_INTERRUPT: i64 = 0x18;
 
-/// The tracepoints that are recorded, as folders below `events/`.
-pub const TRACEPOINTS: [&str; 9] = [
-    "sched/sched_switch",
+/// The tracepoints that are recorded, as folders below `events/`: of all threads, and of some.
+pub const SWITCHES: [&str; 1] = ["sched/sched_switch"];
+pub const OF_THREADS: [&str; 8] = [
     "sched/sched_waking",
     "sched/sched_process_fork",
     "sched/sched_process_exit",
@@ -93,7 +93,7 @@ impl Decoder {
     /// Reads the formats below `events` of a tracefs instance.
     pub fn open(events: &Path) -> Result<Self, String> {
         let mut formats = Vec::new();
-        for name in TRACEPOINTS {
+        for name in SWITCHES.iter().chain(&OF_THREADS) {
             let path = events.join(name).join("format");
             let text = std::fs::read_to_string(&path).map_err(|e| {
                 format!("{}: {e}: this kernel lacks the tracepoint", path.display())

@@ -7,6 +7,7 @@
 //! Python function a running thread is in (`python`).
 
 mod args;
+mod buffers;
 mod cause;
 mod critical;
 mod decode;

@@ -9,7 +9,7 @@ use crate::event::{Event, Kind, Left, Tid};
 #[derive(Debug, Default)]
 pub struct Running {
     on: HashSet<(Tid, usize)>,
-    /// When each thread left a processor last, and that it wants one again.
+    /// When each thread left a processor, was woken or made last, and whether it wants one.
     left: HashMap<Tid, (u64, bool)>,
 }
 
@@ -23,12 +23,18 @@ impl Running {
                 }
                 Kind::SwitchOut(why) => {
                     self.on.remove(&(event.tid, cpu));
-                    let last = self.left.entry(event.tid).or_default();
-                    *last = (*last).max((event.t_ns, why == Left::Runnable));
+                    self.left(event, why == Left::Runnable);
                 }
+                // The kernel does not always say that it got one.
+                Kind::Waking { .. } | Kind::Fork { .. } => self.left(event, true),
                 _ => {}
             }
         }
+    }
+
+    fn left(&mut self, event: &Event, wants: bool) {
+        let last = self.left.entry(event.tid).or_default();
+        *last = (*last).max((event.t_ns, wants));
     }
 
     /// The threads, once all new events are taken.
@@ -87,5 +93,10 @@ mod tests {
             (1, 40, Kind::SwitchOut(Left::Sleep)),
         ];
         assert!(!after(&steps));
+        assert!(after(&[(0, 10, Kind::Fork { parent: 3 })]));
+        assert!(after(&[
+            (0, 20, Kind::SwitchOut(Left::Sleep)),
+            (1, 30, Kind::Waking { by: 3 })
+        ]));
     }
 }

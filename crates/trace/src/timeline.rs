@@ -139,7 +139,30 @@ impl Thread {
         }
     }
 
+    /// It does something on `cpu`: it runs there, whether or not the kernel said that it got it.
+    fn seen_on(&mut self, t_ns: u64, cpu: u16) {
+        let doing = self.open.map(|span| span.doing);
+        if matches!(doing, Some(Doing::Runnable | Doing::Asleep { .. })) {
+            let reading = self.is_reading();
+            self.begin(t_ns, Doing::Running { cpu, reading });
+        }
+    }
+
+    /// It leaves a processor that it was not seen to get: the kernel leaves out such moments. As far as
+    /// is known it had it while it wanted one.
+    fn had_it(&mut self, cpu: u16) {
+        let reading = self.is_reading();
+        if let Some(span) = self.open.as_mut()
+            && span.doing == Doing::Runnable
+        {
+            span.doing = Doing::Running { cpu, reading };
+        }
+    }
+
     fn apply(&mut self, event: &Event) {
+        if let Kind::Enter { .. } | Kind::Leave | Kind::Exit | Kind::Fetches { .. } = event.kind {
+            self.seen_on(event.t_ns, event.cpu);
+        }
         match event.kind {
             Kind::SwitchIn => {
                 let doing = Doing::Running {
@@ -150,6 +173,7 @@ impl Thread {
             }
             Kind::SwitchOut(left) => {
                 if !self.runs_elsewhere(event.cpu) {
+                    self.had_it(event.cpu);
                     self.switch_out(event.t_ns, left);
                 }
             }
@@ -270,6 +294,26 @@ mod tests {
             .sum();
         assert_eq!(ran, 70);
         assert!(spans.iter().all(|s| s.doing != Doing::Runnable));
+    }
+
+    #[test]
+    fn a_thread_runs_though_nobody_said_that_it_got_a_processor() {
+        let events = [
+            event(0, 7, Kind::Fork { parent: 3 }),
+            event(40, 7, Kind::SwitchOut(Left::Runnable)),
+            event(45, 7, Kind::SwitchIn),
+            event(50, 7, Kind::SwitchOut(Left::Runnable)),
+            event(70, 7, Kind::Leave),
+            event(90, 7, Kind::SwitchOut(Left::Sleep)),
+        ];
+        let timeline = Timeline::build(&events, 100);
+        let waits: Vec<_> = timeline.threads[&7]
+            .spans
+            .iter()
+            .filter(|s| s.doing == Doing::Runnable)
+            .map(|s| (s.start_ns, s.end_ns))
+            .collect();
+        assert_eq!(waits, [(40, 45), (50, 70)]);
     }
 
     #[test]

@@ -1,23 +1,18 @@
-//! A private instance of the kernel's tracer: set up, drained while the command runs, removed.
+//! The kernel's tracer: set up, drained while the command runs, removed.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 
-use crate::decode::{Decoder, TRACEPOINTS};
+use crate::buffers::Buffers;
+use crate::decode::{Decoder, OF_THREADS, SWITCHES};
 use crate::event::{Event, FileId, Kind, Tid};
 use crate::ring::read_page;
 use crate::running::Running;
 
-const MOUNT_POINTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// For all CPUs together, and the least and most for one: at 20 ms between drains 16 MiB hold
 /// bursts of several hundred thousand events a second.
 const BUFFERS_KB: usize = 512 * 1024;
 const LEAST_KB: usize = 4 * 1024;
 const MOST_KB: usize = 32 * 1024;
-const PAGE: usize = 4096;
 /// Above this many events (40 bytes each) recording stops and says so.
 const MAX_EVENTS: usize = 12_000_000;
 /// A file of which less was read since the last drain is not worth a look for its name.
@@ -27,16 +22,20 @@ const LOOKS_A_TICK: usize = 2;
 /// The kernel's own number for the first PID namespace (PROC_PID_INIT_INO).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// An instance below `instances/`, removed when dropped.
+/// What is recorded, and what was so far.
 #[derive(Debug)]
 pub struct Instance {
-    root: PathBuf,
+    /// What the command's threads do.
+    threads: Buffers,
+    /// Who gets a processor, of all threads: told to record some threads alone, kernels (6.18) leave
+    /// out moments at which these get one, above all after a fork.
+    switches: Buffers,
     decoder: Decoder,
-    pipes: Vec<File>,
-    per_cpu: Vec<Vec<Event>>,
-    /// How many events of each CPU have been asked for files without a name.
+    /// Of each processor what its threads did, then of each its switches; in the order of time.
+    recorded: Vec<Vec<Event>>,
+    /// How many events of each have been asked for files without a name.
     asked: Vec<usize>,
-    /// How many events of each CPU have been taken for who runs.
+    /// How many events of each have been taken for who runs.
     followed: Vec<usize>,
     running: Running,
     /// Looks that named nothing: such a file is not asked for again.
@@ -47,26 +46,6 @@ pub struct Instance {
     pub is_full: bool,
 }
 
-fn mounted() -> Result<PathBuf, String> {
-    let found = || {
-        MOUNT_POINTS
-            .iter()
-            .map(PathBuf::from)
-            .find(|p| p.join("instances").is_dir())
-    };
-    if let Some(path) = found() {
-        return Ok(path);
-    }
-    let flags = rustix::mount::MountFlags::NOSUID | rustix::mount::MountFlags::NODEV;
-    rustix::mount::mount("nodev", MOUNT_POINTS[0], "tracefs", flags, None)
-        .map_err(|e| format!("tracefs is not mounted and cannot be ({e})"))?;
-    found().ok_or_else(|| "tracefs has no instances".to_owned())
-}
-
-fn write(path: &Path, value: &str) -> Result<(), String> {
-    std::fs::write(path, value).map_err(|e| format!("{}: {e}", path.display()))
-}
-
 impl Instance {
     /// Begins to record the threads that `pid` creates from now on, and theirs.
     pub fn start(pid: u32) -> Result<Self, String> {
@@ -74,60 +53,52 @@ impl Instance {
         if namespace.as_os_str() != FIRST_PID_NAMESPACE {
             return Err("in a PID namespace the kernel's tracer uses other numbers".to_owned());
         }
-        let root = mounted()?.join(format!("instances/preroll-{}", std::process::id()));
-        std::fs::create_dir(&root).map_err(|e| format!("{}: {e}", root.display()))?;
-        match Self::configure(&root, pid) {
-            Ok(instance) => Ok(instance),
-            Err(message) => {
-                let _ = std::fs::remove_dir(&root);
-                Err(message)
-            }
-        }
-    }
-
-    fn configure(root: &Path, pid: u32) -> Result<Self, String> {
-        write(&root.join("tracing_on"), "0")?;
-        write(&root.join("trace_clock"), "mono")?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let each_kb = (BUFFERS_KB / cpus).clamp(LEAST_KB, MOST_KB);
-        write(&root.join("buffer_size_kb"), &each_kb.to_string())?;
-        write(&root.join("options/event-fork"), "1")?;
-        write(&root.join("set_event_pid"), &pid.to_string())?;
-        let decoder = Decoder::open(&root.join("events"))?;
-        for name in TRACEPOINTS {
-            write(&root.join("events").join(name).join("enable"), "1")?;
-        }
-        let pipes = open_pipes(root)?;
-        let per_cpu: Vec<Vec<Event>> = pipes.iter().map(|_| Vec::new()).collect();
-        let (asked, followed) = (vec![0; pipes.len()], vec![0; pipes.len()]);
+        let name = format!("preroll-{}", std::process::id());
+        let threads = Buffers::new(&name, each_kb)?;
+        threads.set("options/event-fork", "1")?;
+        threads.set("set_event_pid", &pid.to_string())?;
+        threads.enable(&OF_THREADS)?;
+        let switches = Buffers::new(&format!("{name}-switches"), LEAST_KB)?;
+        switches.enable(&SWITCHES)?;
+        let num = threads.num_cpus() + switches.num_cpus();
         let instance = Self {
-            root: root.to_owned(),
-            decoder,
-            pipes,
-            per_cpu,
-            asked,
-            followed,
+            decoder: Decoder::open(&threads.events())?,
+            threads,
+            switches,
+            recorded: vec![Vec::new(); num],
+            asked: vec![0; num],
+            followed: vec![0; num],
             running: Running::default(),
             given_up: HashMap::new(),
             lost_pages: 0,
             is_full: false,
         };
-        write(&root.join("tracing_on"), "1")?;
+        instance.switches.set("tracing_on", "1")?;
+        instance.threads.set("tracing_on", "1")?;
         Ok(instance)
     }
 
     /// Takes what the kernel has buffered; never blocks.
     pub fn drain(&mut self) {
-        let mut page = [0; PAGE];
-        for cpu in 0..self.pipes.len() {
-            loop {
-                match self.pipes[cpu].read(&mut page) {
-                    Ok(0) => break,
-                    Ok(length) => self.take(cpu, &page[..length]),
-                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                    Err(_) => break,
+        let total: usize = self.recorded.iter().map(Vec::len).sum();
+        let mut left = MAX_EVENTS.saturating_sub(total);
+        let num_cpus = self.threads.num_cpus();
+        for (buffers, first) in [(&mut self.threads, 0), (&mut self.switches, num_cpus)] {
+            buffers.drain(|cpu, page| {
+                if left == 0 {
+                    self.is_full = true;
+                    return;
                 }
-            }
+                let out = &mut self.recorded[first + cpu];
+                let before = out.len();
+                let facts = read_page(page, |t, data| {
+                    self.decoder.decode(t, cpu as u16, data, out);
+                });
+                left = left.saturating_sub(out.len() - before);
+                self.lost_pages += usize::from(facts.missed || facts.damaged);
+            });
         }
     }
 
@@ -135,7 +106,7 @@ impl Instance {
     /// not in `known`: they may have them open still. A few at most: looking costs milliseconds.
     pub fn readers_of_unnamed(&mut self, known: &HashMap<FileId, String>) -> Vec<Tid> {
         let mut bytes_of: HashMap<(FileId, Tid), u64> = HashMap::new();
-        for (events, asked) in self.per_cpu.iter().zip(&mut self.asked) {
+        for (events, asked) in self.recorded.iter().zip(&mut self.asked) {
             for event in &events[*asked..] {
                 if let Kind::Fetches { file, bytes } = event.kind
                     && !known.contains_key(&file)
@@ -159,60 +130,22 @@ impl Instance {
 
     /// The threads that had a processor, or wanted one, when the buffers were drained.
     pub fn running(&mut self) -> HashSet<Tid> {
-        for (cpu, (events, followed)) in self.per_cpu.iter().zip(&mut self.followed).enumerate() {
+        for (cpu, (events, followed)) in self.recorded.iter().zip(&mut self.followed).enumerate() {
             self.running.take(cpu, &events[*followed..]);
             *followed = events.len();
         }
         self.running.threads()
     }
 
-    fn take(&mut self, cpu: usize, page: &[u8]) {
-        let total: usize = self.per_cpu.iter().map(Vec::len).sum();
-        if total > MAX_EVENTS {
-            self.is_full = true;
-            return;
-        }
-        let (decoder, out) = (&self.decoder, &mut self.per_cpu[cpu]);
-        let facts = read_page(page, |t, data| decoder.decode(t, cpu as u16, data, out));
-        self.lost_pages += usize::from(facts.missed || facts.damaged);
-    }
-
     /// Stops recording and returns all events in time order.
     pub fn finish(mut self) -> (Vec<Event>, usize, bool) {
-        let _ = write(&self.root.join("tracing_on"), "0");
+        for buffers in [&self.threads, &self.switches] {
+            let _ = buffers.set("tracing_on", "0");
+        }
         self.drain();
-        let mut events: Vec<Event> = self.per_cpu.drain(..).flatten().collect();
+        let mut events: Vec<Event> = self.recorded.drain(..).flatten().collect();
         // Stable: events of one CPU with one stamp (a switch out and in) keep their order.
         events.sort_by_key(|e| e.t_ns);
         (events, self.lost_pages, self.is_full)
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        self.pipes.clear();
-        let _ = write(&self.root.join("events/enable"), "0");
-        let _ = std::fs::remove_dir(&self.root);
-    }
-}
-
-fn open_pipes(root: &Path) -> Result<Vec<File>, String> {
-    let mut pipes = Vec::new();
-    loop {
-        let path = root.join(format!("per_cpu/cpu{}/trace_pipe_raw", pipes.len()));
-        if !path.exists() {
-            break;
-        }
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
-            .open(&path)
-            .map_err(|e| format!("{}: {e}", path.display()))?;
-        pipes.push(file);
-    }
-    if pipes.is_empty() {
-        Err("tracefs has no per-CPU buffers".to_owned())
-    } else {
-        Ok(pipes)
     }
 }

@@ -71,18 +71,11 @@ def words(text: str) -> list[str]:
 
 
 def errors(said: str, heard: str) -> tuple[int, int]:
-    """Words substituted, left out or invented (the least that explain it), and words said. A
-    compound is right in one word and in two: "cold hearted" is "coldhearted"."""
+    """Words substituted, left out or invented (the least that explain it), and words said."""
     reference, hypothesis = words(said), words(heard)
-    rows = [list(range(len(hypothesis) + 1))]
+    row = list(range(len(hypothesis) + 1))
     for i, expected in enumerate(reference, 1):
-        row = [i]
+        before, row[0] = row[0], i
         for j, got in enumerate(hypothesis, 1):
-            least = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (expected != got))
-            if i > 1 and reference[i - 2] + expected == got:
-                least = min(least, rows[-2][j - 1])
-            if j > 1 and hypothesis[j - 2] + got == expected:
-                least = min(least, rows[-1][j - 2])
-            row.append(least)
-        rows.append(row)
-    return rows[-1][-1], len(reference)
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (expected != got))
+    return row[-1], len(reference)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,3 +54,14 @@ def skip(items: list[pytest.Item], reason: str) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "models: needs the models of examples/voice (make voice)")
+
+
+@pytest.fixture(scope="session")
+def hello() -> Any:
+    """Somebody who says "Hello world." at 16 kHz."""
+    import recordings
+
+    found = [one for one in recordings.find() if one.text.startswith("Hello")]
+    if not found:
+        pytest.skip("no recordings; fetch them: make voice")
+    return found[0].samples()

@@ -9,7 +9,6 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-import recordings
 import sounds
 from served import until
 from talker import Talker
@@ -25,14 +24,6 @@ BROKEN_OFF = 1006
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VoiceApp]:
     with VoiceApp(tmp_path_factory.mktemp("killed") / "state") as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def question() -> sounds.Samples:
-    found = [r for r in recordings.find() if r.text.startswith("Hello")]
-    if not found:
-        pytest.skip("no recordings; fetch them: make voice")
-    return found[0].samples()
 
 
 def kill(app: VoiceApp, stage: str) -> int:
@@ -55,7 +46,7 @@ def is_idle(app: VoiceApp) -> bool:
 
 @pytest.mark.parametrize("stage", ["stt", "llm", "tts"])
 def test_a_stage_killed_in_a_turn_is_an_error_and_the_next_turn_works(
-    app: VoiceApp, question: sounds.Samples, stage: str
+    app: VoiceApp, hello: sounds.Samples, stage: str
 ) -> None:
     moment = {"stt": "speech_started", "llm": "transcript", "tts": "text"}[stage]
 
@@ -63,7 +54,7 @@ def test_a_stage_killed_in_a_turn_is_an_error_and_the_next_turn_works(
         async with Talker(f"{app.socket_url}/v1/talk") as session:
             saying = asyncio.create_task(
                 session.speak(
-                    question, until=lambda: session.has("answer_ended") or session.has("error")
+                    hello, until=lambda: session.has("answer_ended") or session.has("error")
                 )
             )
             await session.wait(moment)
@@ -76,7 +67,7 @@ def test_a_stage_killed_in_a_turn_is_an_error_and_the_next_turn_works(
             if session.has("answer_started") and not session.has("answer_ended"):
                 await session.speak(sounds.silence(0.1), until=lambda: session.has("answer_ended"))
             before = len(session.received)
-            await session.speak(question, until=lambda: session.has("answer_ended", before))
+            await session.speak(hello, until=lambda: session.has("answer_ended", before))
             assert session.audio(before).size
         return session
 
@@ -87,7 +78,7 @@ def test_a_stage_killed_in_a_turn_is_an_error_and_the_next_turn_works(
 
 @pytest.mark.parametrize("moment", ["speech_started", "transcript", "text", "audio"])
 def test_a_voice_service_that_is_killed_ends_its_sessions_and_the_next_turn_works(
-    app: VoiceApp, question: sounds.Samples, moment: str
+    app: VoiceApp, hello: sounds.Samples, moment: str
 ) -> None:
     async def killed() -> Talker:
         async with Talker(f"{app.socket_url}/v1/talk") as session:
@@ -95,11 +86,11 @@ def test_a_voice_service_that_is_killed_ends_its_sessions_and_the_next_turn_work
             def reached() -> bool:
                 return bool(session.audio().size) if moment == "audio" else session.has(moment)
 
-            await session.speak(question, until=reached)
+            await session.speak(hello, until=reached)
             gone = await asyncio.to_thread(kill, app, "voice")
             # Who goes on talking learns of it, and waits for nothing.
             with contextlib.suppress(ConnectionClosed):
-                await session.speak(question, until=lambda: session.has("closed"))
+                await session.speak(hello, until=lambda: session.has("closed"))
             await session.wait("closed")
             until_new = asyncio.to_thread(
                 until,
@@ -113,7 +104,7 @@ def test_a_voice_service_that_is_killed_ends_its_sessions_and_the_next_turn_work
     async def answered() -> Talker:
         async with Talker(f"{app.socket_url}/v1/talk") as session:
             await session.speak(
-                question, until=lambda: session.has("answer_ended") or session.has("closed")
+                hello, until=lambda: session.has("answer_ended") or session.has("closed")
             )
         return session
 
@@ -126,11 +117,11 @@ def test_a_voice_service_that_is_killed_ends_its_sessions_and_the_next_turn_work
 
 
 def test_a_live_transcription_that_is_killed_ends_and_frees_its_slots(
-    app: VoiceApp, question: sounds.Samples
+    app: VoiceApp, hello: sounds.Samples
 ) -> None:
     async def killed() -> Talker:
         async with Talker(f"{app.socket_url}/v1/audio/transcriptions/stream") as session:
-            await session.speak(question, until=lambda: session.has("partial"))
+            await session.speak(hello, until=lambda: session.has("partial"))
             await asyncio.to_thread(kill, app, "voice")
             await session.wait("closed")
         return session

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import recordings
 import sounds
 from served import until
 from talker import Talker
@@ -51,14 +50,6 @@ CHUNK = 1_600
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VoiceApp]:
     with VoiceApp(tmp_path_factory.mktemp("marked") / "state", APP) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def hello() -> sounds.Samples:
-    found = [r for r in recordings.find() if r.text.startswith("Hello")]
-    if not found:
-        pytest.skip("no recordings; fetch them: make voice")
-    return found[0].samples()
 
 
 def with_mark(speech: sounds.Samples, mark: int) -> sounds.Samples:

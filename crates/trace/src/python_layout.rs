@@ -81,12 +81,7 @@ const V3_13: Layout = Layout {
     native_id: 160,
     frame: 72,
     through: None,
-    chunk: 232,
-    code: 0,
-    previous: 8,
-    owner: 70,
-    line: 68,
-    text: [40, 56],
+    ..V3_12
 };
 
 /// The layout of a version as `Py_Version` says it (major << 24 | minor << 16 | …).

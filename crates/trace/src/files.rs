@@ -1,10 +1,11 @@
 //! What /proc says of the tree while it lives: processes, thread names, and which file an inode is.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use crate::event::{FileId, Tid};
+use crate::live::Live;
 
 /// One process of the tree.
 #[derive(Clone, Debug, Default)]
@@ -30,33 +31,6 @@ fn text(path: String) -> String {
         .unwrap_or_default()
 }
 
-/// The children that any thread of `pid` created.
-fn children(pid: Tid) -> Vec<Tid> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
-    tasks
-        .flatten()
-        .flat_map(|task| {
-            let list = text(format!("{}/children", task.path().display()));
-            list.split_whitespace()
-                .filter_map(|p| p.parse().ok())
-                .collect::<Vec<Tid>>()
-        })
-        .collect()
-}
-
-/// The thread ids of `pid`.
-pub fn threads(pid: Tid) -> Vec<Tid> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
-    tasks
-        .flatten()
-        .filter_map(|t| t.file_name().to_str()?.parse().ok())
-        .collect()
-}
-
 /// Device number in the encoding of tracepoints.
 pub fn file_id(device: u64, inode: u64) -> FileId {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -77,29 +51,11 @@ impl Tree {
         }
     }
 
-    /// Every live process below `root`, itself included, and of those that fell to the owner.
-    pub fn pids(&self, root: Tid) -> Vec<Tid> {
-        let mut found = vec![root];
-        if self.owner != 0 {
-            found.extend(children(self.owner).into_iter().filter(|pid| *pid != root));
-        }
-        let mut seen: HashSet<Tid> = found.iter().copied().collect();
-        let mut next = 0;
-        while next < found.len() {
-            found.extend(
-                children(found[next])
-                    .into_iter()
-                    .filter(|pid| seen.insert(*pid)),
-            );
-            next += 1;
-        }
-        found
-    }
-
     /// Learns thread names and command lines; cheap, called often.
     pub fn look(&mut self, root: Tid) {
-        for pid in self.pids(root) {
-            for tid in threads(pid) {
+        let mut live = Live::default();
+        for pid in live.pids(root, self.owner) {
+            for tid in live.threads(pid) {
                 self.process_of.insert(tid, pid);
                 let name = text(format!("/proc/{pid}/task/{tid}/comm"));
                 self.names.insert(tid, name.trim_end().to_owned());
@@ -114,7 +70,7 @@ impl Tree {
 
     /// Learns which files the tree has mapped or open; dearer, called rarely.
     pub fn look_at_files(&mut self, root: Tid) {
-        for pid in self.pids(root) {
+        for pid in Live::default().pids(root, self.owner) {
             self.look_at_files_of(pid);
         }
     }

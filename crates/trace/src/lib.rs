@@ -14,6 +14,7 @@ mod decode;
 mod elf;
 mod event;
 mod files;
+mod live;
 mod python;
 mod python_layout;
 mod reading;

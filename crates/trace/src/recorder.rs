@@ -10,6 +10,7 @@ use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Args, Mode};
@@ -25,8 +26,10 @@ use crate::tracefs::Instance;
 
 /// How often the kernel's buffers are drained and the tree is looked at.
 const DRAIN: Duration = Duration::from_millis(20);
-const LOOK_EVERY: u32 = 3;
-const FILES_EVERY: u32 = 25;
+const LOOK: Duration = Duration::from_millis(60);
+const LOOK_AT_FILES: Duration = Duration::from_millis(1500);
+/// How often it is looked which functions are running, where that is less often than all else.
+const STACKS: Duration = Duration::from_millis(20);
 /// A thread that wrote this shortly before readiness was seen is taken as the one that announced it.
 const ANNOUNCE_NS: u64 = 100_000_000;
 
@@ -141,6 +144,7 @@ struct Recorder {
 impl Recorder {
     fn tick(&mut self) {
         let t_ns = now_ns();
+        let looks_at_stacks = self.is_every(STACKS);
         match &mut self.source {
             Source::Kernel(instance) => {
                 instance.drain();
@@ -154,24 +158,27 @@ impl Recorder {
             Source::Samples(sampler) => {
                 if let Some(sampler) = sampler {
                     sampler.sample(t_ns);
-                    self.stacks.sample(now_ns(), sampler.running());
+                    if looks_at_stacks {
+                        self.stacks.sample(now_ns(), sampler.running());
+                    }
                 }
             }
         }
-        if self.ticks.is_multiple_of(LOOK_EVERY)
-            && let Some(root) = self.root
-        {
-            self.tree.look(root);
-            if self.ticks.is_multiple_of(FILES_EVERY * LOOK_EVERY) {
-                self.tree.look_at_files(root);
-            }
+        if self.is_every(LOOK) {
+            self.steal.look(t_ns);
+            self.root.into_iter().for_each(|root| self.tree.look(root));
         }
-        if self.ticks.is_multiple_of(LOOK_EVERY)
-            && let Ok(stat) = std::fs::read_to_string("/proc/stat")
-        {
-            self.steal.sample(t_ns, &stat);
+        if self.is_every(LOOK_AT_FILES) {
+            let root = self.root.into_iter();
+            root.for_each(|root| self.tree.look_at_files(root));
         }
         self.ticks += 1;
+    }
+
+    /// Whether this tick is one of those that are so far apart.
+    fn is_every(&self, time: Duration) -> bool {
+        let ticks = time.as_nanos() / self.interval.as_nanos();
+        self.ticks.is_multiple_of(ticks.max(1) as u32)
     }
 
     fn follow(&mut self, pid: Tid, owner: Tid, spawned_ns: u64) {
@@ -369,8 +376,20 @@ fn print_line(value: &impl Serialize) -> Result<(), String> {
         .map_err(|e| e.to_string())
 }
 
+/// Five files of /proc stay open for each thread; the soft limit of 1024 is for programs that use
+/// select().
+fn raise_descriptor_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    let _ = setrlimit(Resource::Nofile, raised);
+}
+
 /// Records until told to explain.
 pub fn run(args: Args) -> Result<(), String> {
+    raise_descriptor_limit();
     let (source, reason) = open(args)?;
     let (mode, interval) = match source {
         Source::Kernel(_) => ("tracefs", DRAIN),

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use crate::cause::{Call, call, call_of_function};
 use crate::event::FileId;
 use crate::event::Tid;
-use crate::files::{Tree, threads};
+use crate::live::Live;
 use crate::reading::{Reading, Reads};
 use crate::timeline::{Doing, Span, Timeline};
 
@@ -57,7 +57,10 @@ struct Sample {
 /// Samples a tree into a timeline.
 pub struct Sampler {
     root: Tid,
-    tree: Tree,
+    owner: Tid,
+    live: Live,
+    /// Names of files that were read.
+    paths: HashMap<FileId, String>,
     spawned_ns: u64,
     last_ns: u64,
     /// When each thread was last seen to have read much.
@@ -166,7 +169,9 @@ impl Watched {
             reading = self.reads.look(paths);
             let n = read_text(&self.stat, &mut buffer)?;
             (self.state, self.parent, self.cpu) = parse_stat(&buffer[..n])?;
-            self.call = self.blocked_in(&mut buffer);
+            // Who has a processor, or wants one, is blocked in nothing.
+            let is_blocked = self.state != b'R';
+            self.call = is_blocked.then(|| self.blocked_in(&mut buffer)).flatten();
         }
         let start_ns = std::mem::replace(&mut self.last_ns, t_ns);
         let (pid, parent, state, cpu, call) =
@@ -189,13 +194,11 @@ impl Watched {
 impl Sampler {
     /// A sampler of the tree below `root`, spawned at `spawned_ns`, whose orphans fall to `owner`.
     pub fn new(root: Tid, owner: Tid, spawned_ns: u64) -> Self {
-        let tree = Tree {
-            owner,
-            ..Tree::default()
-        };
         Self {
             root,
-            tree,
+            owner,
+            live: Live::default(),
+            paths: HashMap::new(),
             spawned_ns,
             last_ns: spawned_ns,
             read_until: HashMap::new(),
@@ -211,10 +214,13 @@ impl Sampler {
         self.discover(t_ns);
         let in_full = self.ticks % IDLE_STRIDE == 1;
         let mut samples = Vec::with_capacity(self.watched.len());
-        let paths = &mut self.tree.paths;
+        let (paths, live) = (&mut self.paths, &mut self.live);
         self.watched.retain(|tid, watched| {
             let sample = watched.sample(*tid, t_ns, in_full, paths);
             samples.extend(sample);
+            if sample.is_none() {
+                live.forget(watched.pid);
+            }
             sample.is_some()
         });
         for sample in &samples {
@@ -230,8 +236,8 @@ impl Sampler {
     }
 
     fn discover(&mut self, t_ns: u64) {
-        for pid in self.tree.pids(self.root) {
-            for tid in threads(pid) {
+        for pid in self.live.pids(self.root, self.owner) {
+            for tid in self.live.threads(pid) {
                 if !self.watched.contains_key(&tid)
                     && let Some(mut watched) = Watched::open(pid, tid, t_ns)
                 {
@@ -351,7 +357,7 @@ impl Sampler {
 
     /// The timeline so far, and the names of files that were read.
     pub fn finish(self) -> (Timeline, HashMap<FileId, String>) {
-        (self.timeline, self.tree.paths)
+        (self.timeline, self.paths)
     }
 }
 

@@ -212,9 +212,9 @@ impl Account {
     }
 
     /// Bytes of the answer passed; `is_last`: it is whole with them.
-    pub fn passed(&mut self, data: &Bytes, now: u64, is_last: bool) {
+    pub fn passed(&mut self, data: &[u8], now: u64, is_last: bool) {
         #[cfg(test)]
-        assert_ne!(&data[..], b"panic", "a test asks for a panic here");
+        assert_ne!(data, b"panic", "a test asks for a panic here");
         let is_first = self.bytes_out == 0;
         self.bytes_out += data.len() as u64;
         if let Some(pace) = &mut self.pace {

@@ -20,6 +20,7 @@ pub mod io;
 mod log;
 pub mod metrics;
 mod pace;
+mod passing;
 mod pool;
 mod proxy;
 pub mod queue;

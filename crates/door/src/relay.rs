@@ -1,7 +1,7 @@
 //! A replica's response on its way to the client: each chunk leaves when it comes.
 
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -11,6 +11,7 @@ use crate::account::{Account, Ending};
 use crate::clock::recent_ns;
 use crate::io::link::{Link, Waiting};
 use crate::io::upstream::Upstream;
+use crate::passing::{Broken, Passed, Passing};
 use crate::pool::Backend;
 use crate::queue::Fault;
 use crate::reply::BodyError;
@@ -62,6 +63,7 @@ enum State {
 pub struct Relay {
     upstream: Option<Upstream>,
     body: Incoming,
+    passing: Passing,
     backend: Rc<Backend>,
     account: Box<Account>,
     link: Rc<Link>,
@@ -70,17 +72,19 @@ pub struct Relay {
 }
 
 impl Relay {
+    /// `takes_chunks`: the client's answer is chunked, so that chunks may go to it past hyper.
     pub fn new(
-        upstream: Upstream,
-        body: Incoming,
+        (upstream, body): (Upstream, Incoming),
         backend: Rc<Backend>,
         account: Box<Account>,
         link: Rc<Link>,
         bounds: Bounds,
+        takes_chunks: bool,
     ) -> Relay {
         let mut relay = Relay {
             upstream: Some(upstream),
             body,
+            passing: Passing::new(takes_chunks && !link.sock.is_tls(), &link),
             backend,
             account,
             link,
@@ -114,6 +118,48 @@ impl Relay {
             State::Breaking(_) => return Poll::Pending,
             State::Broken | State::Over => return Poll::Ready(None),
         }
+        if let Some(frame) = ready!(self.poll_past(cx)) {
+            return Poll::Ready(Some(frame));
+        }
+        self.poll_hyper(cx)
+    }
+
+    /// Passes what goes past hyper, until there is no more of it now. None: the rest is hyper's.
+    fn poll_past(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let now = recent_ns();
+        let (account, link) = (&mut self.account, &self.link);
+        while let Some(upstream) = self.upstream.as_mut() {
+            // A client that does not read is the connection's affair, as it is when hyper waits.
+            if let Err(error) = ready!(self.passing.poll_unsent(link, cx)) {
+                self.state = State::Broken;
+                return Poll::Ready(Some(Err(error.into())));
+            }
+            if !upstream.is_past_hyper() {
+                break;
+            }
+            let each = |piece: &[u8]| account.passed(piece, now, false);
+            match self.passing.poll_pass(upstream, link, cx, each) {
+                Poll::Ready(Ok(Passed::Written)) => self.bounds.arm(link, now),
+                Poll::Ready(Ok(Passed::Frame(data))) => {
+                    self.bounds.arm(link, now);
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Poll::Ready(Ok(Passed::Over)) => {}
+                Poll::Ready(Err(Broken::Client(error))) => {
+                    self.state = State::Broken;
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                Poll::Ready(Err(Broken::Replica)) => return self.broken_off(),
+                Poll::Pending => return self.unless_late(),
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    fn poll_hyper(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(upstream) = &mut self.upstream else {
             return Poll::Ready(None);
         };
@@ -126,19 +172,24 @@ impl Relay {
                 self.complete();
                 Poll::Ready(None)
             }
-            Poll::Ready(Some(Err(_))) => self.broken(
-                Ending::Failed(Fault::Broken),
-                "the replica's answer broke off",
-            ),
-            Poll::Pending => match self.link.expired() {
-                Some(Waiting::Upstream) => {
-                    self.broken(Ending::Failed(Fault::Stalled), "the replica fell silent")
-                }
-                Some(Waiting::Whole) => {
-                    self.broken(Ending::Deadline, "the request's deadline passed")
-                }
-                _ => Poll::Pending,
-            },
+            Poll::Ready(Some(Err(_))) => self.broken_off(),
+            Poll::Pending => self.unless_late(),
+        }
+    }
+
+    fn broken_off(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let ending = Ending::Failed(Fault::Broken);
+        self.broken(ending, "the replica's answer broke off")
+    }
+
+    /// Waits for the replica's next byte, within bounds.
+    fn unless_late(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.link.expired() {
+            Some(Waiting::Upstream) => {
+                self.broken(Ending::Failed(Fault::Stalled), "the replica fell silent")
+            }
+            Some(Waiting::Whole) => self.broken(Ending::Deadline, "the request's deadline passed"),
+            _ => Poll::Pending,
         }
     }
 

@@ -8,7 +8,7 @@ use http::header::{
     CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING,
 };
 use http::request::Parts;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use crate::account::{Account, Ending};
@@ -139,7 +139,7 @@ pub async fn deliver(
             .unwrap_or_else(|gone| Err(gone.into()))
     };
     match obtained {
-        Ok(obtained) => Ok(answer(link, account, obtained)),
+        Ok(obtained) => Ok(answer(link, account, obtained, outgoing.parts.version)),
         Err(stop) => {
             account.stopped(&stop);
             Err(stop)
@@ -324,8 +324,13 @@ fn late(account: &mut Account, waiting: Waiting) -> Stop {
     }
 }
 
-/// The replica's head, made the client's.
-fn answer(link: &Rc<Link>, mut account: Box<Account>, obtained: Obtained) -> Response<OutBody> {
+/// The replica's head, made the client's, who speaks `version`.
+fn answer(
+    link: &Rc<Link>,
+    mut account: Box<Account>,
+    obtained: Obtained,
+    version: Version,
+) -> Response<OutBody> {
     let Obtained {
         told,
         bounds,
@@ -367,7 +372,9 @@ fn answer(link: &Rc<Link>, mut account: Box<Account>, obtained: Obtained) -> Res
     let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     account.answered(parts.status, content_type);
     bounds.arm(link, recent_ns());
-    let relay = Relay::new(upstream, body, backend, account, link.clone(), bounds);
+    let takes_chunks = version == Version::HTTP_11 && !headers.contains_key(CONTENT_LENGTH);
+    let answer = (upstream, body);
+    let relay = Relay::new(answer, backend, account, link.clone(), bounds, takes_chunks);
     let mut response = Response::new(OutBody::relay(link, relay));
     *response.status_mut() = parts.status;
     *response.headers_mut() = headers;

@@ -162,7 +162,14 @@ fn decline(
     let (parts, body) = response.into_parts();
     account.answered(parts.status, None);
     let bounds = bounds(&account);
-    let relay = Relay::new(upstream, body, backend, account, link.clone(), bounds);
+    let relay = Relay::new(
+        (upstream, body),
+        backend,
+        account,
+        link.clone(),
+        bounds,
+        false,
+    );
     let mut answer = Response::new(OutBody::relay(link, relay));
     *answer.status_mut() = parts.status;
     *answer.headers_mut() = parts.headers;

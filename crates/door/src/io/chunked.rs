@@ -1,8 +1,10 @@
 //! Where a chunked body ends: a strict walk over the chunk grammar of RFC 9112, section 7.1.
 //!
-//! hyper decodes the data; this only finds the end of the message, so that the next request on the
-//! connection is not taken for part of this one, and refuses what another parser may read
-//! differently.
+//! Of a client's body hyper decodes the data; this only finds the end of the message, so that the next
+//! request on the connection is not taken for part of this one, and refuses what another parser may
+//! read differently. Of a replica's answer it takes the framing off.
+
+use std::ops::Range;
 
 /// An extension or a trailer section longer than this serves nobody.
 const MAX_LINE: u32 = 512;
@@ -14,6 +16,10 @@ const MAX_DIGITS: u32 = 13;
 enum State {
     Size {
         digits: u32,
+    },
+    /// Blanks between a size and the end of its line, which some servers pad it with.
+    Blank {
+        len: u32,
     },
     Extension {
         len: u32,
@@ -37,6 +43,18 @@ pub struct ChunkWalk {
     left: u64,
     trailer_bytes: u32,
     data_bytes: u64,
+    allows_blanks: bool,
+}
+
+/// What [`ChunkWalk::next`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Where a chunk's data lies, all of it or what is there of it; empty: there is none.
+    pub data: Range<usize>,
+    /// Bytes looked at, up to the end of the data.
+    pub used: usize,
+    /// They end with the line of the last chunk: trailers follow, or the blank line.
+    pub is_over: bool,
 }
 
 /// The grammar was broken.
@@ -50,11 +68,53 @@ impl Default for ChunkWalk {
             left: 0,
             trailer_bytes: 0,
             data_bytes: 0,
+            allows_blanks: false,
         }
     }
 }
 
 impl ChunkWalk {
+    /// Of an answer: a size may be padded with blanks, as servers have done and hyper allows.
+    pub fn of_replica() -> ChunkWalk {
+        ChunkWalk {
+            allows_blanks: true,
+            ..ChunkWalk::default()
+        }
+    }
+
+    /// Walks to the next data in `bytes`, or to the end of the last chunk's line, or to their end.
+    ///
+    /// # Errors
+    /// [`BadChunk`] when the grammar is broken.
+    pub fn next(&mut self, bytes: &[u8]) -> Result<Step, BadChunk> {
+        let mut at = 0;
+        while at < bytes.len() && !matches!(self.state, State::Data | State::TrailerStart) {
+            self.state = self.step(bytes[at])?;
+            at += 1;
+        }
+        let is_data = self.state == State::Data;
+        let len = if is_data {
+            self.take_data(bytes.len() - at)
+        } else {
+            0
+        };
+        Ok(Step {
+            data: at..at + len,
+            used: at + len,
+            is_over: self.state == State::TrailerStart,
+        })
+    }
+
+    /// How much of the next `most` bytes is data of this chunk.
+    fn take_data(&mut self, most: usize) -> usize {
+        let step = self.left.min(most as u64);
+        self.left -= step;
+        if self.left == 0 {
+            self.state = State::DataCr;
+        }
+        step as usize
+    }
+
     /// Whether the message has ended.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
@@ -73,12 +133,7 @@ impl ChunkWalk {
         let mut at = 0;
         while at < bytes.len() && self.state != State::Done {
             if self.state == State::Data {
-                let step = self.left.min((bytes.len() - at) as u64);
-                self.left -= step;
-                at += step as usize;
-                if self.left == 0 {
-                    self.state = State::DataCr;
-                }
+                at += self.take_data(bytes.len() - at);
             } else {
                 self.state = self.step(bytes[at])?;
                 at += 1;
@@ -96,7 +151,10 @@ impl ChunkWalk {
                 Size { digits: digits + 1 }
             }
             (Size { digits: 1.. }, b'\r') => SizeLf,
-            (Size { digits: 1.. }, b';') => Extension { len: 0 },
+            (Size { digits: 1.. } | Blank { .. }, b';') => Extension { len: 0 },
+            (Size { digits: 1.. }, b' ' | b'\t') if self.allows_blanks => Blank { len: 0 },
+            (Blank { len }, b' ' | b'\t') if len < MAX_LINE => Blank { len: len + 1 },
+            (Blank { .. }, b'\r') => SizeLf,
             (Extension { .. }, b'\r') => SizeLf,
             (Extension { len }, b'\t' | 0x20..=0x7e | 0x80..) if len < MAX_LINE => {
                 Extension { len: len + 1 }
@@ -150,6 +208,26 @@ mod tests {
     }
 
     #[test]
+    fn each_chunk_is_found_by_itself_however_the_bytes_are_cut() {
+        let body = b"5 \r\nhello\r\n1;x=y\r\n,\r\n006\r\n world\r\n0\r\nA: b\r\n\r\nHTTP";
+        let end = body.len() - b"A: b\r\n\r\nHTTP".len();
+        for step in 1..=body.len() {
+            let (mut walk, mut pieces) = (ChunkWalk::of_replica(), Vec::new());
+            let (mut at, mut is_over) = (0, false);
+            while !is_over {
+                let part = &body[at..body.len().min(at - at % step + step)];
+                let found = walk.next(part).unwrap();
+                pieces.push(&part[found.data]);
+                (at, is_over) = (at + found.used, found.is_over);
+            }
+            assert_eq!(at, end, "step {step}");
+            assert_eq!(pieces.concat(), b"hello, world");
+            pieces.retain(|piece| !piece.is_empty());
+            assert!(step < body.len() || pieces == [&b"hello"[..], b",", b" world"]);
+        }
+    }
+
+    #[test]
     fn data_is_counted_when_its_size_is_known() {
         let mut walk = ChunkWalk::default();
         assert_eq!(walk.walk(b"ff\r\nabc"), Ok(7));
@@ -174,12 +252,19 @@ mod tests {
             b"0\r\n\n",
         ];
         for body in bodies {
-            assert_eq!(
-                walk(body, body.len()),
-                Err(BadChunk),
-                "{:?}",
-                String::from_utf8_lossy(body)
-            );
+            let text = String::from_utf8_lossy(body);
+            assert_eq!(walk(body, body.len()), Err(BadChunk), "{text:?}");
+            let mut walk = ChunkWalk::of_replica();
+            let (mut at, mut is_over, mut is_wrong) = (0, false, false);
+            while at < body.len() && !is_over && !is_wrong {
+                match walk.next(&body[at..]) {
+                    Ok(found) => (at, is_over) = (at + found.used, found.is_over),
+                    Err(BadChunk) => is_wrong = true,
+                }
+            }
+            // What follows the last chunk's line is hyper's, and a padded size is allowed.
+            let is_allowed = body.starts_with(b"5 ") || body.starts_with(b"0\r");
+            assert_eq!(is_wrong, !is_allowed, "{text:?}");
         }
     }
 

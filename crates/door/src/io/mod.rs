@@ -12,3 +12,4 @@ pub mod quiet;
 pub mod sock;
 pub mod unix;
 pub mod upstream;
+pub mod wire;

@@ -4,7 +4,6 @@
 //! it, so leaving a request closes its socket in the same turn of the loop, and a chunk costs one
 //! wake instead of two.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -13,18 +12,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::{HeaderValue, TRANSFER_ENCODING};
+use http::{Request, Response, Version};
 use http_body::Body;
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::body::SendBody;
 use super::quiet::Quiet;
 use super::sock::{SharedSock, Sock};
 use super::unix::UnixSock;
+use super::wire::{Wire, WireIo};
 use crate::queue::Replica;
 use crate::tables::Address;
 
@@ -53,16 +53,6 @@ pub async fn connect(address: &Address) -> io::Result<Sock> {
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
-
-/// The socket and what went through it since the request began.
-struct Wire {
-    sock: SharedSock,
-    written: Cell<u64>,
-    read: Cell<u64>,
-}
-
-/// hyper's end of the wire.
-struct WireIo(Rc<Wire>);
 
 type Driver = http1::Connection<TokioIo<WireIo>, SendBody>;
 
@@ -110,11 +100,7 @@ impl Upstream {
     /// # Errors
     /// hyper's, as text.
     pub async fn open(sock: Sock, replica: Rc<Replica>) -> Result<Upstream, String> {
-        let wire = Rc::new(Wire {
-            sock: SharedSock::new(sock),
-            written: Cell::new(0),
-            read: Cell::new(0),
-        });
+        let wire = Wire::new(sock);
         let (sender, driver) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
             .handshake(TokioIo::new(WireIo(wire.clone())))
@@ -163,27 +149,56 @@ impl Upstream {
             is_over,
             ..
         } = &mut *self.0;
-        wire.written.set(0);
-        wire.read.set(0);
+        wire.begin();
         let mut answer = pin!(sender.send_request(request));
         let result = poll_fn(|cx| {
             let polled = quiet.poll(cx, |cx| {
                 drive(driver, is_over, cx);
-                answer.as_mut().poll(cx)
+                let mut polled = answer.as_mut().poll(cx);
+                if polled.is_pending() && wire.pass_more() {
+                    drive(driver, is_over, cx);
+                    polled = answer.as_mut().poll(cx);
+                }
+                polled
             });
             if let Poll::Ready(answer) = polled {
+                wire.begin_body(answer.as_ref().is_ok_and(has_chunks));
                 return Poll::Ready(Ok(answer));
             }
             give_up().map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
         })
         .await?;
         Ok(result.map_err(|error| Unanswered {
-            never_ran: wire.written.get() == 0 && wire.read.get() == 0,
+            never_ran: wire.is_untouched(),
             reason: describe(&error),
         }))
     }
 
-    /// The next frame of the response's body.
+    /// Whether the body's data is to be read by [`Upstream::poll_chunks`].
+    pub fn is_past_hyper(&self) -> bool {
+        self.0.wire.is_past_hyper()
+    }
+
+    /// As [`Wire::poll_chunks`].
+    pub fn poll_chunks(
+        &self,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+        each: impl FnMut(&[u8]),
+    ) -> Poll<io::Result<bool>> {
+        self.0.wire.poll_chunks(cx, room, each)
+    }
+
+    /// As [`Wire::poll_chunk`].
+    pub fn poll_chunk(
+        &self,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<Option<Bytes>>> {
+        self.0.wire.poll_chunk(cx, room)
+    }
+
+    /// The next frame of the response's body, or what is left of it for hyper.
     pub fn poll_frame(
         &mut self,
         body: &mut Incoming,
@@ -222,8 +237,7 @@ impl Upstream {
         })
         .await;
         let parts = self.0.driver.into_parts();
-        drop(parts.io);
-        (self.0.wire.sock.clone(), parts.read_buf)
+        self.0.wire.into_raw(parts.read_buf)
     }
 }
 
@@ -234,67 +248,20 @@ fn drive(driver: &mut Driver, is_over: &mut bool, cx: &mut Context<'_>) {
     }
 }
 
+/// Whether a body follows in chunks, plainly: in no other coding, by no older protocol.
+fn has_chunks(answer: &Response<Incoming>) -> bool {
+    let mut codings = answer.headers().get_all(TRANSFER_ENCODING).iter();
+    let coding = codings.next().map(HeaderValue::as_bytes);
+    answer.version() == Version::HTTP_11
+        && !answer.body().is_end_stream()
+        && coding.is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
+        && codings.next().is_none()
+}
+
 /// hyper's words and what lies beneath them.
 fn describe(error: &hyper::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
-    }
-}
-
-impl AsyncRead for WireIo {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let polled = self.0.sock.poll_read(cx, buf);
-        self.0
-            .read
-            .set(self.0.read.get() + (buf.filled().len() - before) as u64);
-        polled
-    }
-}
-
-impl WireIo {
-    fn count(&self, polled: &Poll<io::Result<usize>>) {
-        if let Poll::Ready(Ok(n)) = polled {
-            self.0.written.set(self.0.written.get() + *n as u64);
-        }
-    }
-}
-
-impl AsyncWrite for WireIo {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let polled = self.0.sock.poll_write(cx, buf);
-        self.count(&polled);
-        polled
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let polled = self.0.sock.poll_write_gathered(cx, bufs);
-        self.count(&polled);
-        polled
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.sock.poll_shutdown(cx)
     }
 }

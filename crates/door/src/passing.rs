@@ -1,0 +1,143 @@
+//! Chunks on their way to the client past hyper: read, counted and written in one turn.
+//!
+//! hyper writes the head and what comes with it, and the end. In between it takes the body for one that
+//! has nothing to give; what its own way costs is a frame's memory, a queue of buffers and a second
+//! turn of its machine for each chunk.
+
+use std::cell::RefCell;
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::io::link::Link;
+use crate::io::upstream::Upstream;
+
+/// The most that is read at once.
+const READ_BYTES: usize = 64 << 10;
+const END: &[u8] = b"\r\n";
+
+/// Memory of one turn, the same for all connections: nothing stays here between two.
+struct Room {
+    read: Box<[u8]>,
+    /// Chunks as the client gets them.
+    out: Vec<u8>,
+}
+
+thread_local! {
+    static ROOM: RefCell<Room> = RefCell::new(Room {
+        read: vec![0; READ_BYTES].into_boxed_slice(),
+        out: Vec::new(),
+    });
+}
+
+/// What one turn came to.
+pub enum Passed {
+    /// Data went to the client, or waits here for it to read.
+    Written,
+    /// hyper has not written yet what came before: it must take these too.
+    Frame(Bytes),
+    /// The data is over.
+    Over,
+}
+
+/// Where it went wrong.
+pub enum Broken {
+    Replica,
+    Client(io::Error),
+}
+
+/// The client's side of one answer.
+pub struct Passing {
+    /// Whether the client is told the length of each chunk, on a socket that takes bytes as they are.
+    takes_chunks: bool,
+    /// hyper held something when this was the count of flushes.
+    held_at: u64,
+    unsent: BytesMut,
+}
+
+impl Passing {
+    pub fn new(takes_chunks: bool, link: &Link) -> Passing {
+        Passing {
+            takes_chunks,
+            held_at: link.flushes.get(),
+            unsent: BytesMut::new(),
+        }
+    }
+
+    /// Writes what the client has not taken yet.
+    pub fn poll_unsent(&mut self, link: &Link, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.unsent.is_empty() {
+            let n = ready!(link.sock.poll_write(cx, &self.unsent))?;
+            self.unsent.advance(n);
+        }
+        self.unsent = BytesMut::new();
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads once and writes it. `each` sees every chunk, or as much of it as came.
+    pub fn poll_pass(
+        &mut self,
+        upstream: &Upstream,
+        link: &Link,
+        cx: &mut Context<'_>,
+        mut each: impl FnMut(&[u8]),
+    ) -> Poll<Result<Passed, Broken>> {
+        let replica = |_| Broken::Replica;
+        ROOM.with_borrow_mut(|Room { read, out }| {
+            if !self.takes_chunks || link.flushes.get() == self.held_at {
+                self.held_at = link.flushes.get();
+                let chunk = ready!(upstream.poll_chunk(cx, read)).map_err(replica)?;
+                chunk.iter().for_each(|data| each(data));
+                return Poll::Ready(Ok(chunk.map_or(Passed::Over, Passed::Frame)));
+            }
+            out.clear();
+            let read = upstream.poll_chunks(cx, read, |data| {
+                each(data);
+                frame(out, data);
+            });
+            if !ready!(read).map_err(replica)? {
+                return Poll::Ready(Ok(Passed::Over));
+            }
+            if out.is_empty() {
+                return Poll::Ready(Ok(Passed::Written)); // A part of some framing came.
+            }
+            let written = match link.sock.poll_write(cx, out) {
+                Poll::Ready(written) => written.map_err(Broken::Client)?,
+                Poll::Pending => 0,
+            };
+            self.unsent.extend_from_slice(&out[written..]);
+            Poll::Ready(Ok(Passed::Written))
+        })
+    }
+}
+
+/// Adds `data` as one chunk.
+fn frame(out: &mut Vec<u8>, data: &[u8]) {
+    let mut digits = [0; size_of::<usize>() * 2];
+    let (mut at, mut left) = (digits.len(), data.len());
+    while left > 0 {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[left % 16];
+        left /= 16;
+    }
+    for part in [&digits[at..], END, data, END] {
+        out.extend_from_slice(part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_says_how_long_it_is() {
+        for (len, size) in [(1, "1"), (15, "f"), (16, "10"), (READ_BYTES, "10000")] {
+            let data = vec![b'x'; len];
+            let mut out = b"before".to_vec();
+            frame(&mut out, &data);
+            let expected = [b"before", size.as_bytes(), END, &data, END].concat();
+            assert_eq!(out, expected);
+        }
+    }
+}

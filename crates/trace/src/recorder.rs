@@ -30,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(60);
 const LOOK_AT_FILES: Duration = Duration::from_millis(1500);
 /// How often it is looked which functions are running, where that is less often than all else.
 const STACKS: Duration = Duration::from_millis(20);
+/// The kernel's thread of a processor that has nothing to do.
+const IDLE: Tid = 0;
 /// A thread that wrote this shortly before readiness was seen is taken as the one that announced it.
 const ANNOUNCE_NS: u64 = 100_000_000;
 
@@ -310,11 +312,12 @@ fn rows(slices: Vec<Slice>, tree: &Tree) -> Vec<Row> {
         .collect()
 }
 
-/// The events of `root`, of everything that descends from it, and of its owner.
+/// The events of `root`, of everything that descends from it, of its owner, and of the idle task.
 fn of_tree(events: Vec<Event>, root: Tid, tree: &mut Tree) -> Vec<Event> {
-    let mut members = HashSet::from([root, tree.owner]);
+    let mut members = HashSet::from([root, tree.owner, IDLE]);
     for event in &events {
         if let Kind::Fork { parent } = event.kind
+            && parent != IDLE
             && members.contains(&parent)
         {
             members.insert(event.tid);
@@ -327,7 +330,8 @@ fn of_tree(events: Vec<Event>, root: Tid, tree: &mut Tree) -> Vec<Event> {
         .collect()
 }
 
-/// The thread that wrote last before `to_ns`, else the one that last got a CPU; never the owner.
+/// The thread that wrote last before `to_ns`, else the one that last got a CPU; never the owner, nor
+/// nobody.
 fn announcer(events: &[Event], owner: Tid, to_ns: u64) -> Option<Tid> {
     let is_write = |e: &&Event| match e.kind {
         Kind::Enter { number, .. } => matches!(call(number), Call::Write | Call::Socket),
@@ -335,7 +339,7 @@ fn announcer(events: &[Event], owner: Tid, to_ns: u64) -> Option<Tid> {
     };
     let before = || {
         let back = events.iter().rev().skip_while(|e| e.t_ns > to_ns);
-        back.filter(|e| e.tid != owner)
+        back.filter(|e| e.tid != owner && e.tid != IDLE)
     };
     let recent = before()
         .take_while(|e| e.t_ns + ANNOUNCE_NS > to_ns)

@@ -300,7 +300,7 @@ impl Sampler {
     }
 
     /// Bytes are counted when a read call ends: what ran between two samples that saw some, close
-    /// to each other, was reading too.
+    /// to each other, was reading too, and what slept in a read slept for that file.
     fn read_on(&mut self, tid: Tid, t_ns: u64, file: Option<FileId>) {
         let before = self.read_until.insert(tid, t_ns);
         let Some(since) = before.filter(|since| since + LONG_READ_NS >= t_ns) else {
@@ -309,9 +309,16 @@ impl Sampler {
         let spans = self.timeline.threads.get_mut(&tid).map(|t| &mut t.spans);
         let recent = spans.into_iter().flatten().rev();
         for span in recent.take_while(|span| span.start_ns >= since) {
-            if let Doing::Running { reading, .. } = &mut span.doing {
-                *reading = true;
-                span.file = file;
+            match &mut span.doing {
+                Doing::Running { reading, .. } => {
+                    *reading = true;
+                    span.file = file;
+                }
+                Doing::Asleep {
+                    call: Some(Call::Read),
+                    ..
+                } => span.file = span.file.or(file),
+                _ => {}
             }
         }
     }

@@ -139,6 +139,16 @@ impl Thread {
         }
     }
 
+    /// It is on `cpu`, which idled since `idle_ns`: it got it as soon as it wanted one.
+    fn took_over(&mut self, cpu: u16, idle_ns: u64) {
+        let waits_from = self.open.filter(|span| span.doing == Doing::Runnable);
+        if let Some(span) = waits_from {
+            let reading = self.is_reading();
+            let doing = Doing::Running { cpu, reading };
+            self.begin(span.start_ns.max(idle_ns), doing);
+        }
+    }
+
     /// It does something on `cpu`: it runs there, whether or not the kernel said that it got it.
     fn seen_on(&mut self, t_ns: u64, cpu: u16) {
         let doing = self.open.map(|span| span.doing);
@@ -196,6 +206,28 @@ impl Thread {
     }
 }
 
+/// Since when each processor idles. The kernel says who takes a processor over from whom, but (6.18) not
+/// when the one before was the idle task: that shows when the new one does something.
+#[derive(Debug, Default)]
+struct Idle {
+    since: HashMap<u16, u64>,
+}
+
+impl Idle {
+    /// Takes the next event; since when its processor idled, where it shows that it does no more.
+    fn until(&mut self, event: &Event) -> Option<u64> {
+        match event.kind {
+            Kind::SwitchIn if event.tid == 0 => {
+                self.since.insert(event.cpu, event.t_ns);
+                None
+            }
+            // Of these the event's thread is another than who has the processor.
+            Kind::Waking { .. } | Kind::Fork { .. } => None,
+            _ => self.since.remove(&event.cpu),
+        }
+    }
+}
+
 /// All threads seen.
 #[derive(Debug, Default)]
 pub struct Timeline {
@@ -206,8 +238,17 @@ impl Timeline {
     /// Builds the timeline of `events`, which must be in time order, until `end_ns`.
     pub fn build(events: &[Event], end_ns: u64) -> Self {
         let mut timeline = Self::default();
-        for event in events.iter().filter(|e| e.tid != 0) {
-            timeline.threads.entry(event.tid).or_default().apply(event);
+        let mut idle = Idle::default();
+        for event in events {
+            let idle_ns = idle.until(event);
+            if event.tid == 0 {
+                continue;
+            }
+            let thread = timeline.threads.entry(event.tid).or_default();
+            if let Some(idle_ns) = idle_ns {
+                thread.took_over(event.cpu, idle_ns);
+            }
+            thread.apply(event);
         }
         for thread in timeline.threads.values_mut() {
             thread.close(end_ns.max(thread.open.map_or(0, |s| s.start_ns)));
@@ -314,6 +355,34 @@ mod tests {
             .map(|s| (s.start_ns, s.end_ns))
             .collect();
         assert_eq!(waits, [(40, 45), (50, 70)]);
+    }
+
+    #[test]
+    fn who_is_woken_for_an_idle_processor_has_it() {
+        let on = |cpu, event: Event| Event { cpu, ..event };
+        let events = [
+            event(0, 7, Kind::SwitchIn),
+            event(10, 7, Kind::SwitchOut(Left::Disk)),
+            event(10, 0, Kind::SwitchIn),
+            on(1, event(30, 7, Kind::Waking { by: 0 })),
+            event(50, 7, Kind::Leave), // It had it from 30 on.
+            event(60, 7, Kind::SwitchOut(Left::Runnable)),
+            event(60, 8, Kind::SwitchIn),
+            on(1, event(75, 0, Kind::SwitchIn)),
+            on(1, event(90, 7, Kind::Leave)), // And this one since the other has left, at 75.
+        ];
+        let timeline = Timeline::build(&events, 100);
+        let spans = &timeline.threads[&7].spans;
+        let waits = spans.iter().filter(|s| s.doing == Doing::Runnable);
+        let waits: Vec<_> = waits.map(|s| (s.start_ns, s.end_ns)).collect();
+        assert_eq!(waits, [(60, 75)]);
+        let slept = |s: &&Span| matches!(s.doing, Doing::Asleep { .. });
+        let slept: Vec<_> = spans
+            .iter()
+            .filter(slept)
+            .map(|s| (s.start_ns, s.end_ns))
+            .collect();
+        assert_eq!(slept, [(10, 30)]);
     }
 
     #[test]

@@ -47,6 +47,8 @@ impl Bounds {
     }
 }
 
+/// However fast both sides are, others have their turn after so many reads (of 64 KiB at most).
+const READS_A_TURN: usize = 4;
 /// A client that does not read gets no longer than this to take what a broken stream ends with.
 const LAST_WORDS_NS: u64 = 5_000_000_000;
 
@@ -59,6 +61,9 @@ enum State {
     Over,
 }
 
+/// What is for hyper to send; None: the rest is.
+type Past = Option<Result<Frame<Bytes>, BodyError>>;
+
 /// The body of a proxied response, with the connection that it comes by and the slot that it holds.
 pub struct Relay {
     upstream: Option<Upstream>,
@@ -69,6 +74,8 @@ pub struct Relay {
     link: Rc<Link>,
     bounds: Bounds,
     state: State,
+    /// What hyper is to get next, found while it was not asked.
+    found: Option<Past>,
 }
 
 impl Relay {
@@ -90,6 +97,7 @@ impl Relay {
             link,
             bounds,
             state: State::Going,
+            found: None,
         };
         if relay.body.is_end_stream() {
             relay.complete();
@@ -105,10 +113,10 @@ impl Relay {
         self.body.size_hint()
     }
 
-    pub fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Past> {
+        if let Some(found) = self.found.take() {
+            return self.go_on(found, cx);
+        }
         match self.state {
             State::Going => {}
             State::Breaking(at) if self.link.flushes.get() > at => {
@@ -118,24 +126,51 @@ impl Relay {
             State::Breaking(_) => return Poll::Pending,
             State::Broken | State::Over => return Poll::Ready(None),
         }
-        if let Some(frame) = ready!(self.poll_past(cx)) {
-            return Poll::Ready(Some(frame));
+        let past = ready!(self.poll_past(cx));
+        self.go_on(past, cx)
+    }
+
+    fn go_on(&mut self, past: Past, cx: &mut Context<'_>) -> Poll<Past> {
+        match past {
+            Some(frame) => Poll::Ready(Some(frame)),
+            None => self.poll_hyper(cx),
         }
-        self.poll_hyper(cx)
+    }
+
+    /// Passes what goes past hyper without asking it. False: there is something for it to do.
+    pub fn pass_alone(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_past = |upstream: &Upstream| upstream.is_past_hyper();
+        if self.found.is_some()
+            || !matches!(self.state, State::Going)
+            || !self.passing.is_open(&self.link)
+            || !self.upstream.as_ref().is_some_and(is_past)
+        {
+            return false;
+        }
+        match self.poll_past(cx) {
+            Poll::Ready(found) => {
+                self.found = Some(found);
+                false
+            }
+            Poll::Pending => matches!(self.state, State::Going),
+        }
     }
 
     /// Passes what goes past hyper, until there is no more of it now. None: the rest is hyper's.
-    fn poll_past(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_past(&mut self, cx: &mut Context<'_>) -> Poll<Past> {
         let now = recent_ns();
         let (account, link) = (&mut self.account, &self.link);
-        while let Some(upstream) = self.upstream.as_mut() {
+        for _ in 0..READS_A_TURN {
+            let Some(upstream) = self.upstream.as_mut() else {
+                return Poll::Ready(None);
+            };
             // A client that does not read is the connection's affair, as it is when hyper waits.
             if let Err(error) = ready!(self.passing.poll_unsent(link, cx)) {
                 self.state = State::Broken;
                 return Poll::Ready(Some(Err(error.into())));
             }
             if !upstream.is_past_hyper() {
-                break;
+                return Poll::Ready(None);
             }
             let each = |piece: &[u8]| account.passed(piece, now, false);
             match self.passing.poll_pass(upstream, link, cx, each) {
@@ -153,13 +188,11 @@ impl Relay {
                 Poll::Pending => return self.unless_late(),
             }
         }
-        Poll::Ready(None)
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
-    fn poll_hyper(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_hyper(&mut self, cx: &mut Context<'_>) -> Poll<Past> {
         let Some(upstream) = &mut self.upstream else {
             return Poll::Ready(None);
         };
@@ -177,13 +210,13 @@ impl Relay {
         }
     }
 
-    fn broken_off(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn broken_off(&mut self) -> Poll<Past> {
         let ending = Ending::Failed(Fault::Broken);
         self.broken(ending, "the replica's answer broke off")
     }
 
     /// Waits for the replica's next byte, within bounds.
-    fn unless_late(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn unless_late(&mut self) -> Poll<Past> {
         match self.link.expired() {
             Some(Waiting::Upstream) => {
                 self.broken(Ending::Failed(Fault::Stalled), "the replica fell silent")
@@ -217,11 +250,7 @@ impl Relay {
     }
 
     /// Never a clean end: an event stream gets an error event, and the last chunk does not come.
-    fn broken(
-        &mut self,
-        ending: Ending,
-        message: &str,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn broken(&mut self, ending: Ending, message: &str) -> Poll<Past> {
         self.upstream = None;
         self.link
             .wait_for(Waiting::Upstream, recent_ns() + LAST_WORDS_NS);

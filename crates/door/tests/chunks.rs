@@ -153,3 +153,28 @@ fn framing_that_is_none_breaks_the_stream_and_the_connection() {
         door.await_in_flight(0);
     }
 }
+
+#[test]
+fn an_answer_that_begins_before_the_request_is_whole_goes_on_beside_it() {
+    let origin = Origin::start();
+    let door = Door::start(&tables(&[&origin]));
+    let mut client = door.connect();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(&chunk("up 0"));
+    let mut server = origin.accept();
+    server.head();
+    assert_eq!(server.chunk().as_deref(), Some(&b"up 0"[..]));
+    server.send(HEAD);
+    client.head();
+    for number in 1..20 {
+        let (up, down) = (format!("up {number}"), format!("down {number}"));
+        server.send(&chunk(&down));
+        assert_eq!(client.chunk().as_deref(), Some(down.as_bytes()));
+        client.send(&chunk(&up));
+        assert_eq!(server.chunk().as_deref(), Some(up.as_bytes()));
+    }
+    client.send("0\r\n\r\n");
+    assert_eq!(server.chunk().as_deref(), Some(&b""[..]));
+    server.send(&format!("{}0\r\n\r\n", chunk("last")));
+    assert_eq!(client.chunks(), (b"last".to_vec(), true));
+}

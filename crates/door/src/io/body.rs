@@ -37,6 +37,41 @@ impl ClientBody {
     }
 }
 
+/// A body that hyper drops as soon as it has taken all of it, which whoever holds it weakly sees.
+pub struct Sending {
+    body: SendBody,
+    _alive: Rc<()>,
+}
+
+impl Sending {
+    pub fn new(body: SendBody, alive: Rc<()>) -> Sending {
+        Sending {
+            body,
+            _alive: alive,
+        }
+    }
+}
+
+impl Body for Sending {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 impl Body for SendBody {
     type Data = Bytes;
     type Error = BoxError;

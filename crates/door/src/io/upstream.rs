@@ -20,7 +20,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, UnixStream};
 
-use super::body::SendBody;
+use super::body::{SendBody, Sending};
 use super::quiet::Quiet;
 use super::sock::{SharedSock, Sock};
 use super::unix::UnixSock;
@@ -54,14 +54,14 @@ pub async fn connect(address: &Address) -> io::Result<Sock> {
     }
 }
 
-type Driver = http1::Connection<TokioIo<WireIo>, SendBody>;
+type Driver = http1::Connection<TokioIo<WireIo>, Sending>;
 
 /// A usable connection to one replica. Boxed: it changes hands often, and hyper's state is large.
 pub struct Upstream(Box<Parts>);
 
 struct Parts {
     driver: Driver,
-    sender: http1::SendRequest<SendBody>,
+    sender: http1::SendRequest<Sending>,
     wire: Rc<Wire>,
     quiet: Quiet,
     is_over: bool,
@@ -149,7 +149,9 @@ impl Upstream {
             is_over,
             ..
         } = &mut *self.0;
-        wire.begin();
+        let alive = Rc::new(());
+        wire.begin(Rc::downgrade(&alive));
+        let request = request.map(|body| Sending::new(body, alive));
         let mut answer = pin!(sender.send_request(request));
         let result = poll_fn(|cx| {
             let polled = quiet.poll(cx, |cx| {
@@ -263,5 +265,76 @@ fn describe(error: &hyper::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// Whether the data of such an answer is read past hyper.
+    async fn goes_past(body: SendBody, answer: &'static str) -> bool {
+        let path = std::env::temp_dir().join(format!("pu-{}-{answer:p}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.read(&mut [0; 65536]).unwrap() == 65536 {}
+            stream.write_all(answer.as_bytes()).unwrap();
+            stream
+        });
+        let text = format!(
+            r#"{{"id": "r", "address": "unix:{}", "slots": 1, "state": "ready"}}"#,
+            path.display()
+        );
+        let table: crate::tables::ReplicaTable = serde_json::from_str(&text).unwrap();
+        let sock = connect(&table.address).await.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let mut upstream = Upstream::open(sock, Replica::new(table)).await.unwrap();
+        let request = Request::post("/").header("host", "a").body(body).unwrap();
+        let answered = upstream.exchange(request, || None::<()>).await;
+        assert_eq!(answered.unwrap().unwrap().status(), 200);
+        server.join().unwrap();
+        upstream.is_past_hyper()
+    }
+
+    #[tokio::test]
+    async fn what_is_plainly_in_chunks_goes_past_hyper() {
+        let cases = [
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+                true,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n",
+                true,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+                false,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Not: chunked\r\n\r\nab",
+                false,
+            ),
+            ("HTTP/1.1 200 OK\r\n\r\nchunked", false),
+        ];
+        for (answer, expected) in cases {
+            assert_eq!(
+                goes_past(SendBody::Empty, answer).await,
+                expected,
+                "{answer:?}"
+            );
+        }
+        let held = SendBody::Full(Bytes::from_static(b"{}"));
+        assert!(
+            goes_past(
+                held,
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            )
+            .await
+        );
     }
 }

@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -39,6 +39,10 @@ pub struct Wire {
     held: RefCell<BytesMut>,
     written: Cell<u64>,
     read: Cell<u64>,
+    /// Dead once hyper has taken all of the request's body.
+    sending: RefCell<Weak<()>>,
+    /// hyper has written all that it took.
+    is_flushed: Cell<bool>,
 }
 
 /// hyper's end of the wire.
@@ -52,11 +56,15 @@ impl Wire {
             held: RefCell::default(),
             written: Cell::new(0),
             read: Cell::new(0),
+            sending: RefCell::default(),
+            is_flushed: Cell::new(false),
         })
     }
 
-    /// A request begins: what is read next is the head of its answer.
-    pub fn begin(&self) {
+    /// A request begins, with a body that is alive until hyper has taken all of it: what is read next
+    /// is the head of its answer.
+    pub fn begin(&self, sending: Weak<()>) {
+        *self.sending.borrow_mut() = sending;
         self.written.set(0);
         self.read.set(0);
         *self.intake.borrow_mut() = Intake::First;
@@ -78,11 +86,13 @@ impl Wire {
     }
 
     /// hyper has made an answer of what passed; `is_chunked`: plainly in chunks. Its data is then read by
-    /// [`Wire::poll_chunks`], unless hyper was given more than the head.
+    /// [`Wire::poll_chunks`], unless hyper was given more than the head, or still has of the request to
+    /// send.
     pub fn begin_body(&self, is_chunked: bool) {
+        let is_sent = self.sending.borrow().strong_count() == 0 && self.is_flushed.get();
         let mut intake = self.intake.borrow_mut();
         *intake = match *intake {
-            Intake::Nothing if is_chunked => Intake::Chunks(ChunkWalk::of_replica()),
+            Intake::Nothing if is_chunked && is_sent => Intake::Chunks(ChunkWalk::of_replica()),
             _ => Intake::All,
         };
     }
@@ -219,6 +229,7 @@ impl Wire {
     }
 
     fn count(&self, polled: &Poll<io::Result<usize>>) {
+        self.is_flushed.set(false);
         if let Poll::Ready(Ok(n)) = polled {
             self.written.set(self.written.get() + *n as u64);
         }
@@ -279,6 +290,8 @@ impl AsyncWrite for WireIo {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper asks for it when nothing is left in its buffer; the socket has none.
+        self.0.is_flushed.set(true);
         Poll::Ready(Ok(()))
     }
 

@@ -61,7 +61,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    pub(super) fn new(table: ReplicaTable) -> Rc<Replica> {
+    pub fn new(table: ReplicaTable) -> Rc<Replica> {
         Rc::new(Replica {
             key: NEXT_KEY.fetch_add(1, Ordering::Relaxed),
             id: table.id.clone(),

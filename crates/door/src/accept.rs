@@ -210,9 +210,6 @@ fn poll(
     if door.is_closing(link.origin) && !std::mem::replace(is_told, true) {
         Pin::new(&mut *server).graceful_shutdown();
     }
-    if is_passing(link, cx) {
-        return overdue(link).map_or(Poll::Pending, Poll::Ready);
-    }
     let polled = server.poll_without_shutdown(cx);
     if let Some(reject) = link.reject.borrow_mut().take() {
         return Poll::Ready(End::Rejected(reject));
@@ -221,14 +218,6 @@ fn poll(
         return Poll::Ready(if done.is_ok() { End::Done } else { End::Broken });
     }
     overdue(link).map_or(Poll::Pending, Poll::Ready)
-}
-
-/// Whether all that there is to do now are chunks that go past hyper: they went.
-fn is_passing(link: &Link, cx: &mut Context<'_>) -> bool {
-    let relay = link.relay.borrow().upgrade();
-    relay.is_some_and(|relay| {
-        link.request_done.get() && relay.borrow_mut().pass_alone(cx) && link.sock.is_silent(cx)
-    })
 }
 
 /// How the connection ends when its wait is over, unless the request sees to that.

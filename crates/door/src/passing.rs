@@ -65,11 +65,6 @@ impl Passing {
         }
     }
 
-    /// Whether hyper has written all it was given: what comes may go past it.
-    pub fn is_open(&self, link: &Link) -> bool {
-        self.takes_chunks && link.flushes.get() != self.held_at
-    }
-
     /// Writes what the client has not taken yet.
     pub fn poll_unsent(&mut self, link: &Link, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
@@ -90,7 +85,7 @@ impl Passing {
     ) -> Poll<Result<Passed, Broken>> {
         let replica = |_| Broken::Replica;
         ROOM.with_borrow_mut(|Room { read, out }| {
-            if !self.is_open(link) {
+            if !self.takes_chunks || link.flushes.get() == self.held_at {
                 self.held_at = link.flushes.get();
                 let chunk = ready!(upstream.poll_chunk(cx, read)).map_err(replica)?;
                 chunk.iter().for_each(|data| each(data));

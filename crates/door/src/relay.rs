@@ -61,9 +61,6 @@ enum State {
     Over,
 }
 
-/// What is for hyper to send; None: the rest is.
-type Past = Option<Result<Frame<Bytes>, BodyError>>;
-
 /// The body of a proxied response, with the connection that it comes by and the slot that it holds.
 pub struct Relay {
     upstream: Option<Upstream>,
@@ -74,8 +71,6 @@ pub struct Relay {
     link: Rc<Link>,
     bounds: Bounds,
     state: State,
-    /// What hyper is to get next, found while it was not asked.
-    found: Option<Past>,
 }
 
 impl Relay {
@@ -97,7 +92,6 @@ impl Relay {
             link,
             bounds,
             state: State::Going,
-            found: None,
         };
         if relay.body.is_end_stream() {
             relay.complete();
@@ -113,10 +107,10 @@ impl Relay {
         self.body.size_hint()
     }
 
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Past> {
-        if let Some(found) = self.found.take() {
-            return self.go_on(found, cx);
-        }
+    pub fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.state {
             State::Going => {}
             State::Breaking(at) if self.link.flushes.get() > at => {
@@ -126,38 +120,14 @@ impl Relay {
             State::Breaking(_) => return Poll::Pending,
             State::Broken | State::Over => return Poll::Ready(None),
         }
-        let past = ready!(self.poll_past(cx));
-        self.go_on(past, cx)
-    }
-
-    fn go_on(&mut self, past: Past, cx: &mut Context<'_>) -> Poll<Past> {
-        match past {
-            Some(frame) => Poll::Ready(Some(frame)),
-            None => self.poll_hyper(cx),
+        if let Some(frame) = ready!(self.poll_past(cx)) {
+            return Poll::Ready(Some(frame));
         }
-    }
-
-    /// Passes what goes past hyper without asking it. False: there is something for it to do.
-    pub fn pass_alone(&mut self, cx: &mut Context<'_>) -> bool {
-        let is_past = |upstream: &Upstream| upstream.is_past_hyper();
-        if self.found.is_some()
-            || !matches!(self.state, State::Going)
-            || !self.passing.is_open(&self.link)
-            || !self.upstream.as_ref().is_some_and(is_past)
-        {
-            return false;
-        }
-        match self.poll_past(cx) {
-            Poll::Ready(found) => {
-                self.found = Some(found);
-                false
-            }
-            Poll::Pending => matches!(self.state, State::Going),
-        }
+        self.poll_hyper(cx)
     }
 
     /// Passes what goes past hyper, until there is no more of it now. None: the rest is hyper's.
-    fn poll_past(&mut self, cx: &mut Context<'_>) -> Poll<Past> {
+    fn poll_past(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let now = recent_ns();
         let (account, link) = (&mut self.account, &self.link);
         for _ in 0..READS_A_TURN {
@@ -192,7 +162,10 @@ impl Relay {
         Poll::Pending
     }
 
-    fn poll_hyper(&mut self, cx: &mut Context<'_>) -> Poll<Past> {
+    fn poll_hyper(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(upstream) = &mut self.upstream else {
             return Poll::Ready(None);
         };
@@ -210,13 +183,13 @@ impl Relay {
         }
     }
 
-    fn broken_off(&mut self) -> Poll<Past> {
+    fn broken_off(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let ending = Ending::Failed(Fault::Broken);
         self.broken(ending, "the replica's answer broke off")
     }
 
     /// Waits for the replica's next byte, within bounds.
-    fn unless_late(&mut self) -> Poll<Past> {
+    fn unless_late(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.link.expired() {
             Some(Waiting::Upstream) => {
                 self.broken(Ending::Failed(Fault::Stalled), "the replica fell silent")
@@ -250,7 +223,11 @@ impl Relay {
     }
 
     /// Never a clean end: an event stream gets an error event, and the last chunk does not come.
-    fn broken(&mut self, ending: Ending, message: &str) -> Poll<Past> {
+    fn broken(
+        &mut self,
+        ending: Ending,
+        message: &str,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.upstream = None;
         self.link
             .wait_for(Waiting::Upstream, recent_ns() + LAST_WORDS_NS);

@@ -1,6 +1,5 @@
 //! Answers that the door gives itself, and the one type of body that hyper is given.
 
-use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -29,7 +28,7 @@ pub type Feed = Pin<Box<dyn Body<Data = Bytes, Error = BodyError>>>;
 
 enum Kind {
     Full(Bytes),
-    Relay(Rc<RefCell<Relay>>),
+    Relay(Box<Relay>),
     Feed(Feed),
 }
 
@@ -58,10 +57,8 @@ impl OutBody {
     }
 
     pub fn relay(link: &Rc<Link>, relay: Relay) -> OutBody {
-        let relay = Rc::new(RefCell::new(relay));
-        *link.relay.borrow_mut() = Rc::downgrade(&relay);
         OutBody {
-            kind: Kind::Relay(relay),
+            kind: Kind::Relay(Box::new(relay)),
             link: link.clone(),
         }
     }
@@ -85,7 +82,7 @@ impl Body for OutBody {
         match &mut self.get_mut().kind {
             Kind::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Kind::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Kind::Relay(relay) => relay.borrow_mut().poll_frame(cx),
+            Kind::Relay(relay) => relay.poll_frame(cx),
             Kind::Feed(feed) => feed.as_mut().poll_frame(cx),
         }
     }
@@ -93,7 +90,7 @@ impl Body for OutBody {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Full(bytes) => bytes.is_empty(),
-            Kind::Relay(relay) => relay.borrow().is_end_stream(),
+            Kind::Relay(relay) => relay.is_end_stream(),
             Kind::Feed(feed) => feed.is_end_stream(),
         }
     }
@@ -101,7 +98,7 @@ impl Body for OutBody {
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Relay(relay) => relay.borrow().size_hint(),
+            Kind::Relay(relay) => relay.size_hint(),
             Kind::Feed(feed) => feed.size_hint(),
         }
     }

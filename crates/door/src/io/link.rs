@@ -1,13 +1,11 @@
 //! What the parts of one client connection share: the socket, its one timer, and why it must end.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Weak;
 use std::task::Waker;
 
 use super::alarms::Alarm;
 use super::head::Reject;
 use super::sock::{SharedSock, Sock};
-use crate::relay::Relay;
 use crate::websocket::Tunnel;
 
 /// Which listener a connection came by: it decides what its requests may say.
@@ -77,8 +75,6 @@ pub struct Link {
     pub is_answering: Cell<bool>,
     /// Set with a 101: what goes on when hyper has written it.
     pub tunnel: RefCell<Option<Tunnel>>,
-    /// The answer that goes to the client now.
-    pub relay: RefCell<Weak<RefCell<Relay>>>,
     /// How often hyper wrote all it had.
     pub flushes: Cell<u64>,
     /// The body passed its bound.
@@ -102,7 +98,6 @@ impl Link {
             request_done: Cell::new(false),
             is_answering: Cell::new(false),
             tunnel: RefCell::new(None),
-            relay: RefCell::default(),
             flushes: Cell::new(0),
             is_body_over: Cell::new(false),
             bytes_in: Cell::new(0),

@@ -67,15 +67,6 @@ impl SharedSock {
         Pin::new(&mut *self.0.borrow_mut()).poll_read(cx, buf)
     }
 
-    /// Whether nothing is there to read, as far as the loop knows; then the task is woken when there is.
-    pub fn is_silent(&self, cx: &mut Context<'_>) -> bool {
-        match &*self.0.borrow() {
-            Sock::Tcp(sock) => sock.poll_read_ready(cx).is_pending(),
-            Sock::Unix(sock) => sock.is_silent(cx),
-            Sock::Tls(_) => false,
-        }
-    }
-
     pub fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut *self.0.borrow_mut()).poll_write(cx, buf)
     }

@@ -45,11 +45,6 @@ impl UnixSock {
         })
     }
 
-    /// As [`super::sock::SharedSock::is_silent`].
-    pub fn is_silent(&self, cx: &mut Context<'_>) -> bool {
-        self.sock.poll_read_ready(cx).is_pending()
-    }
-
     /// Tries `write` until it is ready; `len` bytes are the whole of it.
     fn poll_send(
         &mut self,

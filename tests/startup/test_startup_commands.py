@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 
 import pytest
 from startup_help import BURN, PYTHON, Profiled, check_sums
 
+from preroll.backends.base import ProcessSpec, ProcessStatus
+from preroll.backends.local import LocalBackend
 from preroll.errors import InputError
-from preroll.instruments.startup import Cause, Outcome, run
+from preroll.instruments.startup import Cause, Options, Outcome, Profile, record, run
 
 
 def test_a_command_that_ends_well_is_ready_at_its_end(profiled: Profiled) -> None:
@@ -53,6 +56,31 @@ def test_a_command_that_ends_well_without_having_been_ready_has_not_become_ready
     profile = profiled("sh", "-c", "sleep 0.1; echo bye", ready="never said")
     check_sums(profile)
     assert profile.outcome is Outcome.ENDED
+
+
+def test_an_interrupt_while_the_start_is_not_known_yet_keeps_what_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, begun, told = LocalBackend.start, asyncio.Event(), asyncio.Event()
+
+    async def tell_late(backend: LocalBackend, spec: ProcessSpec) -> ProcessStatus:
+        status = await start(backend, spec)
+        begun.set()
+        await told.wait()
+        return status
+
+    async def interrupt() -> Profile:
+        options = Options(("sleep", "60"), "never said", recorder="proc")
+        recording = asyncio.create_task(record(options))
+        await begun.wait()
+        recording.cancel()
+        asyncio.get_running_loop().call_soon(told.set)
+        return await recording
+
+    monkeypatch.setattr(LocalBackend, "start", tell_late)
+    profile = asyncio.run(interrupt())
+    check_sums(profile)
+    assert profile.outcome is Outcome.INTERRUPTED
 
 
 def test_a_program_that_is_missing_is_a_crash_without_time(profiled: Profiled) -> None:

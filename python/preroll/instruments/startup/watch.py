@@ -39,6 +39,14 @@ class Seen:
     notes: tuple[str, ...]
 
 
+# Outcome, message, when, and the last status.
+Over = tuple[Outcome, str, int, ProcessStatus]
+
+
+def interrupted(status: ProcessStatus) -> Over:
+    return Outcome.INTERRUPTED, "interrupted", monotonic_ns(), status
+
+
 class Watch:
     """Runs one specification until it is ready, crashed, timed out or interrupted."""
 
@@ -56,14 +64,17 @@ class Watch:
     async def run(
         self, timeout_s: float, on_ready: Callable[[], Awaitable[None]] | None = None
     ) -> Seen:
-        # An interrupt while the holder starts must not lose it: it is waited for, then ended.
-        starting = asyncio.ensure_future(self._backend.start(self._spec))
+        # An interrupt while the holder starts must lose neither it nor what there is to tell: it is
+        # waited for, then ended. The command may run already.
+        starting = asyncio.ensure_future(self._start())
         try:
-            status = await asyncio.shield(starting)
-            if status.pid is not None and self._recorder is not None:
-                spawned_ns = status.spawned_ns or 0
-                await self._recorder.follow(status.pid, status.owner_pid, spawned_ns)
-            outcome, message, ready_ns, last = await self._until_over(status, timeout_s)
+            try:
+                status = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                status = await starting
+                outcome, message, ready_ns, last = interrupted(status)
+            else:
+                outcome, message, ready_ns, last = await self._until_over(status, timeout_s)
             seen = await self._seen(outcome, message, status, ready_ns, last)
             if outcome is Outcome.READY and on_ready is not None:
                 await on_ready()
@@ -73,10 +84,14 @@ class Watch:
                 await starting
             await asyncio.shield(end(self._backend, self._spec.id))
 
-    async def _until_over(
-        self, status: ProcessStatus, timeout_s: float
-    ) -> tuple[Outcome, str, int, ProcessStatus]:
-        """Outcome, message, when, and the last status."""
+    async def _start(self) -> ProcessStatus:
+        status = await self._backend.start(self._spec)
+        if status.pid is not None and self._recorder is not None:
+            await self._recorder.follow(status.pid, status.owner_pid, status.spawned_ns or 0)
+        return status
+
+    async def _until_over(self, status: ProcessStatus, timeout_s: float) -> Over:
+        """How it was over: by readiness, an end, an interrupt, or patience."""
         ended = asyncio.create_task(self._ended())
         ready = asyncio.create_task(self._ready(self._kept()))
         reading = [] if isinstance(self._ready, LineMatches) else [self._read_first()]
@@ -86,7 +101,7 @@ class Watch:
                 (ended, ready), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
         except asyncio.CancelledError:
-            return Outcome.INTERRUPTED, "interrupted", monotonic_ns(), status
+            return interrupted(status)
         finally:
             for task in tasks:
                 task.cancel()

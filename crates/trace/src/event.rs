@@ -1,7 +1,10 @@
 //! The events that both recorders reduce to. Times are CLOCK_MONOTONIC nanoseconds.
 
-/// A thread id of the kernel (the kernel's "pid"); 0 is the idle task.
+/// A thread id of the kernel (the kernel's "pid").
 pub type Tid = i32;
+
+/// The kernel's thread of a processor that has nothing to do.
+pub const IDLE: Tid = 0;
 
 /// A file as the kernel names it in tracepoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

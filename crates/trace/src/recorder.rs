@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::{Args, Mode};
 use crate::cause::{Call, Cause, call};
 use crate::critical::{Slice, Walker};
-use crate::event::{Event, Kind, Tid};
+use crate::event::{Event, IDLE, Kind, Tid};
 use crate::files::Tree;
 use crate::sampler::Sampler;
 use crate::stacks::{Stacked, Stacks};
@@ -30,8 +30,6 @@ const LOOK: Duration = Duration::from_millis(60);
 const LOOK_AT_FILES: Duration = Duration::from_millis(1500);
 /// How often it is looked which functions are running, where that is less often than all else.
 const STACKS: Duration = Duration::from_millis(20);
-/// The kernel's thread of a processor that has nothing to do.
-const IDLE: Tid = 0;
 /// A thread that wrote this shortly before readiness was seen is taken as the one that announced it.
 const ANNOUNCE_NS: u64 = 100_000_000;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::cause::{Call, call};
-use crate::event::{Event, FileId, Kind, Left, Tid};
+use crate::event::{Event, FileId, IDLE, Kind, Left, Tid};
 
 /// What a thread was doing during a span.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -217,8 +217,13 @@ impl Idle {
     /// Takes the next event; since when its processor idled, where it shows that it does no more.
     fn until(&mut self, event: &Event) -> Option<u64> {
         match event.kind {
-            Kind::SwitchIn if event.tid == 0 => {
+            Kind::SwitchIn if event.tid == IDLE => {
                 self.since.insert(event.cpu, event.t_ns);
+                None
+            }
+            // Who is seen to take it over follows another thread, which nobody saw take it from idling.
+            Kind::SwitchIn => {
+                self.since.remove(&event.cpu);
                 None
             }
             // Of these the event's thread is another than who has the processor.
@@ -241,7 +246,7 @@ impl Timeline {
         let mut idle = Idle::default();
         for event in events {
             let idle_ns = idle.until(event);
-            if event.tid == 0 {
+            if event.tid == IDLE {
                 continue;
             }
             let thread = timeline.threads.entry(event.tid).or_default();
@@ -383,6 +388,26 @@ mod tests {
             .map(|s| (s.start_ns, s.end_ns))
             .collect();
         assert_eq!(slept, [(10, 30)]);
+    }
+
+    #[test]
+    fn who_follows_a_stranger_on_a_processor_that_idled_has_waited() {
+        let events = [
+            event(5, IDLE, Kind::SwitchIn),
+            // Another command's thread takes over from the idle task: not recorded.
+            event(20, 7, Kind::Waking { by: 0 }),
+            event(90, 7, Kind::SwitchIn),
+            event(95, 7, Kind::SwitchOut(Left::Sleep)),
+        ];
+        let asleep = [
+            event(0, 7, Kind::SwitchIn),
+            event(2, 7, Kind::SwitchOut(Left::Sleep)),
+        ];
+        let timeline = Timeline::build(&[&asleep[..], &events].concat(), 100);
+        let spans = &timeline.threads[&7].spans;
+        let waits = spans.iter().filter(|s| s.doing == Doing::Runnable);
+        let waits: Vec<_> = waits.map(|s| (s.start_ns, s.end_ns)).collect();
+        assert_eq!(waits, [(20, 90)]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 # The door: memory over a million requests, and its fuzz targets.
 SOAK_REQUESTS ?= 1000000
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS := head chunked sse tail body_json body_multipart tables
+FUZZ_TARGETS := head answer chunked sse tail body_json body_multipart tables
 
 .PHONY: soak fuzz-door
 soak: setup ## the door's memory at 1,000,000 requests against that at 100,000

@@ -3,25 +3,13 @@
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::{PathAndQuery, Uri};
 
 use crate::auth;
+use crate::io::tokens::{has_token, tokens};
 use crate::pool::Backend;
-
-const NUM_HOP_BY_HOP: usize = 8;
-/// Never forwarded, named in Connection or not (RFC 9110, section 7.6.1).
-static HOP_BY_HOP: [HeaderName; NUM_HOP_BY_HOP] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
 
 /// The one header that says whose slot a call holds; believed on the internal listener only.
 pub const PARENT: HeaderName = HeaderName::from_static("x-preroll-parent");
@@ -36,26 +24,41 @@ pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// name up costs more than walking over the few that are there.
 #[derive(Debug, Default)]
 struct Stops {
-    /// In the order of [`HOP_BY_HOP`].
-    hop_by_hop: [bool; NUM_HOP_BY_HOP],
+    /// Of the fixed list.
+    hop_by_hop: Vec<HeaderName>,
     lookalikes: bool,
+}
+
+/// Never forwarded, named in Connection or not (RFC 9110, section 7.6.1).
+fn is_hop_by_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+    )
 }
 
 impl Stops {
     fn of(headers: &HeaderMap) -> Stops {
         let mut stops = Stops::default();
         for name in headers.keys() {
-            match HOP_BY_HOP.iter().position(|stopped| stopped == name) {
-                Some(at) => stops.hop_by_hop[at] = true,
-                None => stops.lookalikes |= name.as_str().as_bytes().contains(&b'_'),
+            let text = name.as_str();
+            if is_hop_by_hop(text) {
+                stops.hop_by_hop.push(name.clone());
             }
+            stops.lookalikes |= text.bytes().any(|byte| byte == b'_');
         }
         stops
     }
 
     fn has(&self, name: &HeaderName) -> bool {
-        let mut known = HOP_BY_HOP.iter().zip(self.hop_by_hop);
-        known.any(|(stopped, is_there)| is_there && stopped == name)
+        self.hop_by_hop.contains(name)
     }
 
     /// Takes out the fixed list and what Connection names.
@@ -64,12 +67,7 @@ impl Stops {
             true => named_in_connection(headers),
             false => Vec::new(),
         };
-        for (name, is_there) in HOP_BY_HOP.iter().zip(self.hop_by_hop) {
-            if is_there {
-                headers.remove(name);
-            }
-        }
-        for name in named {
+        for name in self.hop_by_hop.iter().chain(&named) {
             headers.remove(name);
         }
     }
@@ -82,25 +80,15 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
 
 fn named_in_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     let mut named = Vec::new();
-    for value in headers.get_all(CONNECTION) {
-        for token in value.as_bytes().split(|b| *b == b',') {
-            let token = token.trim_ascii();
-            // The two that nearly every client sends name no header of their own.
-            let is_plain =
-                token.eq_ignore_ascii_case(b"keep-alive") || token.eq_ignore_ascii_case(b"close");
-            if let (false, Ok(name)) = (is_plain, HeaderName::from_bytes(token)) {
-                named.push(name);
-            }
+    for token in tokens(headers, &CONNECTION) {
+        // The two that nearly every client sends name no header of their own.
+        let is_plain =
+            token.eq_ignore_ascii_case(b"keep-alive") || token.eq_ignore_ascii_case(b"close");
+        if let (false, Ok(name)) = (is_plain, HeaderName::from_bytes(token)) {
+            named.push(name);
         }
     }
     named
-}
-
-/// Whether a comma-separated header holds `token`.
-pub fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
-    let values = headers.get_all(name).iter();
-    let mut tokens = values.flat_map(|value| value.as_bytes().split(|b| *b == b','));
-    tokens.any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }
 
 /// Makes a client's head into the head for a replica. `is_chunked`: the body is sent as it comes,

@@ -73,5 +73,10 @@ pub fn main() -> ExitCode {
 pub fn serve(args: args::Args) -> Result<(), String> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
-    LocalSet::new().block_on(&runtime, run::run(args))
+    // A task of its own: what is waited for here is polled at every wake of any connection.
+    let tasks = LocalSet::new();
+    let running = tasks.spawn_local(run::run(args));
+    tasks
+        .block_on(&runtime, running)
+        .unwrap_or_else(|error| Err(format!("the door's main task: {error}")))
 }

@@ -8,37 +8,16 @@ use std::cell::RefCell;
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 
 use crate::io::link::Link;
 use crate::io::upstream::Upstream;
 
-/// The most that is read at once.
-const READ_BYTES: usize = 64 << 10;
 const END: &[u8] = b"\r\n";
 
-/// Memory of one turn, the same for all connections: nothing stays here between two.
-struct Room {
-    read: Box<[u8]>,
-    /// Chunks as the client gets them.
-    out: Vec<u8>,
-}
-
 thread_local! {
-    static ROOM: RefCell<Room> = RefCell::new(Room {
-        read: vec![0; READ_BYTES].into_boxed_slice(),
-        out: Vec::new(),
-    });
-}
-
-/// What one turn came to.
-pub enum Passed {
-    /// Data went to the client, or waits here for it to read.
-    Written,
-    /// hyper has not written yet what came before: it must take these too.
-    Frame(Bytes),
-    /// The data is over.
-    Over,
+    /// Chunks of one turn as the client gets them, the same memory for all connections.
+    static OUT: RefCell<Vec<u8>> = RefCell::default();
 }
 
 /// Where it went wrong.
@@ -65,6 +44,16 @@ impl Passing {
         }
     }
 
+    /// hyper is given something to write, and has to write it first.
+    pub fn held(&mut self, link: &Link) {
+        self.held_at = link.flushes.get();
+    }
+
+    /// Whether chunks can go past hyper now.
+    pub fn is_open(&self, link: &Link) -> bool {
+        self.takes_chunks && link.flushes.get() != self.held_at
+    }
+
     /// Writes what the client has not taken yet.
     pub fn poll_unsent(&mut self, link: &Link, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
@@ -75,39 +64,31 @@ impl Passing {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads once and writes it. `each` sees every chunk, or as much of it as came.
+    /// Reads once and writes it, or as much of it as the client takes. `each` sees every chunk, or as
+    /// much of it as came.
     pub fn poll_pass(
         &mut self,
-        upstream: &Upstream,
+        upstream: &mut Upstream,
         link: &Link,
         cx: &mut Context<'_>,
         mut each: impl FnMut(&[u8]),
-    ) -> Poll<Result<Passed, Broken>> {
-        let replica = |_| Broken::Replica;
-        ROOM.with_borrow_mut(|Room { read, out }| {
-            if !self.takes_chunks || link.flushes.get() == self.held_at {
-                self.held_at = link.flushes.get();
-                let chunk = ready!(upstream.poll_chunk(cx, read)).map_err(replica)?;
-                chunk.iter().for_each(|data| each(data));
-                return Poll::Ready(Ok(chunk.map_or(Passed::Over, Passed::Frame)));
-            }
+    ) -> Poll<Result<(), Broken>> {
+        OUT.with_borrow_mut(|out| {
             out.clear();
-            let read = upstream.poll_chunks(cx, read, |data| {
+            let read = upstream.poll_chunks(cx, |data| {
                 each(data);
                 frame(out, data);
             });
-            if !ready!(read).map_err(replica)? {
-                return Poll::Ready(Ok(Passed::Over));
-            }
+            ready!(read).map_err(|_| Broken::Replica)?;
             if out.is_empty() {
-                return Poll::Ready(Ok(Passed::Written)); // A part of some framing came.
+                return Poll::Ready(Ok(())); // A part of some framing came, or the end.
             }
             let written = match link.sock.poll_write(cx, out) {
                 Poll::Ready(written) => written.map_err(Broken::Client)?,
                 Poll::Pending => 0,
             };
             self.unsent.extend_from_slice(&out[written..]);
-            Poll::Ready(Ok(Passed::Written))
+            Poll::Ready(Ok(()))
         })
     }
 }
@@ -132,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_chunk_says_how_long_it_is() {
-        for (len, size) in [(1, "1"), (15, "f"), (16, "10"), (READ_BYTES, "10000")] {
+        for (len, size) in [(1, "1"), (15, "f"), (16, "10"), (65536, "10000")] {
             let data = vec![b'x'; len];
             let mut out = b"before".to_vec();
             frame(&mut out, &data);

@@ -81,18 +81,16 @@ impl Backend {
     /// The kernel's, or a time-out.
     pub async fn connect(&self) -> io::Result<Upstream> {
         let sock = connect(&self.table.address).await?;
-        Upstream::open(sock, self.replica.clone())
-            .await
-            .map_err(io::Error::other)
+        Ok(Upstream::new(sock, self.replica.clone()))
     }
 
     /// Takes a connection back whose exchange is over; one that cannot be used again is closed.
     pub fn give_back(&self, mut upstream: Upstream) {
-        upstream.settle();
         if self.replica.is_gone() || !upstream.is_ready() {
             return;
         }
         upstream.rest(recent_ns());
+        upstream.settle();
         self.idle.borrow_mut().push(upstream);
     }
 

@@ -4,14 +4,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
+use http_body::{Frame, SizeHint};
 
 use crate::account::{Account, Ending};
 use crate::clock::recent_ns;
 use crate::io::link::{Link, Waiting};
 use crate::io::upstream::Upstream;
-use crate::passing::{Broken, Passed, Passing};
+use crate::passing::{Broken, Passing};
 use crate::pool::Backend;
 use crate::queue::Fault;
 use crate::reply::BodyError;
@@ -64,7 +63,8 @@ enum State {
 /// The body of a proxied response, with the connection that it comes by and the slot that it holds.
 pub struct Relay {
     upstream: Option<Upstream>,
-    body: Incoming,
+    /// Of the whole body, where it was announced.
+    length: Option<u64>,
     passing: Passing,
     backend: Rc<Backend>,
     account: Box<Account>,
@@ -76,16 +76,17 @@ pub struct Relay {
 impl Relay {
     /// `takes_chunks`: the client's answer is chunked, so that chunks may go to it past hyper.
     pub fn new(
-        (upstream, body): (Upstream, Incoming),
+        upstream: Upstream,
         backend: Rc<Backend>,
         account: Box<Account>,
         link: Rc<Link>,
         bounds: Bounds,
         takes_chunks: bool,
     ) -> Relay {
+        let is_over = upstream.is_over();
         let mut relay = Relay {
+            length: upstream.length(),
             upstream: Some(upstream),
-            body,
             passing: Passing::new(takes_chunks && !link.sock.is_tls(), &link),
             backend,
             account,
@@ -93,7 +94,7 @@ impl Relay {
             bounds,
             state: State::Going,
         };
-        if relay.body.is_end_stream() {
+        if is_over {
             relay.complete();
         }
         relay
@@ -104,7 +105,8 @@ impl Relay {
     }
 
     pub fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.length
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
     pub fn poll_frame(
@@ -123,10 +125,10 @@ impl Relay {
         if let Some(frame) = ready!(self.poll_past(cx)) {
             return Poll::Ready(Some(frame));
         }
-        self.poll_hyper(cx)
+        self.poll_next(cx)
     }
 
-    /// Passes what goes past hyper, until there is no more of it now. None: the rest is hyper's.
+    /// Passes chunks past hyper, until there are no more of them now. None: what comes next is hyper's.
     fn poll_past(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let now = recent_ns();
         let (account, link) = (&mut self.account, &self.link);
@@ -139,17 +141,12 @@ impl Relay {
                 self.state = State::Broken;
                 return Poll::Ready(Some(Err(error.into())));
             }
-            if !upstream.is_past_hyper() {
+            if !upstream.has_chunks() || !self.passing.is_open(link) {
                 return Poll::Ready(None);
             }
             let each = |piece: &[u8]| account.passed(piece, now, false);
             match self.passing.poll_pass(upstream, link, cx, each) {
-                Poll::Ready(Ok(Passed::Written)) => self.bounds.arm(link, now),
-                Poll::Ready(Ok(Passed::Frame(data))) => {
-                    self.bounds.arm(link, now);
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
-                }
-                Poll::Ready(Ok(Passed::Over)) => {}
+                Poll::Ready(Ok(())) => self.bounds.arm(link, now),
                 Poll::Ready(Err(Broken::Client(error))) => {
                     self.state = State::Broken;
                     return Poll::Ready(Some(Err(error.into())));
@@ -162,16 +159,14 @@ impl Relay {
         Poll::Pending
     }
 
-    fn poll_hyper(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(upstream) = &mut self.upstream else {
             return Poll::Ready(None);
         };
-        match upstream.poll_frame(&mut self.body, cx) {
+        match upstream.poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                self.pass(&frame);
+                let is_last = upstream.is_over();
+                self.pass(&frame, is_last);
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(None) => {
@@ -199,12 +194,12 @@ impl Relay {
         }
     }
 
-    fn pass(&mut self, frame: &Frame<Bytes>) {
+    fn pass(&mut self, frame: &Frame<Bytes>, is_last: bool) {
         let now = recent_ns();
-        let is_last = self.body.is_end_stream();
         if let Some(data) = frame.data_ref() {
             self.account.passed(data, now, is_last);
         }
+        self.passing.held(&self.link);
         if is_last {
             self.complete();
         } else {
@@ -234,7 +229,7 @@ impl Relay {
         let last_words = self.account.last_words(message);
         self.account.end(ending);
         // With a length announced, nothing can be added to what was promised.
-        match last_words.filter(|_| self.body.size_hint().exact().is_none()) {
+        match last_words.filter(|_| self.length.is_none()) {
             Some(event) => {
                 self.state = State::Breaking(self.link.flushes.get());
                 Poll::Ready(Some(Ok(Frame::data(event))))

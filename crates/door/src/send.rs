@@ -17,8 +17,8 @@ use crate::body_model::json_string;
 use crate::buffer::Held;
 use crate::clock::recent_ns;
 use crate::forward::{self, RequestId};
-use crate::io::body::{ClientBody, SendBody};
 use crate::io::link::{Link, Waiting};
+use crate::io::sending::{ClientBody, SendBody};
 use crate::io::upstream::{Unanswered, Upstream};
 use crate::pool::Backend;
 use crate::proxy::{Stop, too_large};
@@ -152,7 +152,7 @@ struct Obtained {
     told: Told,
     bounds: Bounds,
     backend: Rc<Backend>,
-    answered: Box<(Upstream, Response<Incoming>)>,
+    answered: Box<(Upstream, Response<()>)>,
 }
 
 /// Until there is an answer or no hope of one; a request that provably never ran is tried again.
@@ -217,7 +217,7 @@ impl Told {
 
 /// What one attempt came to.
 enum Attempt {
-    Answered(Box<(Upstream, Response<Incoming>)>),
+    Answered(Box<(Upstream, Response<()>)>),
     NeverRan(Fault),
     /// It may have run.
     Broken(String),
@@ -338,7 +338,7 @@ fn answer(
         answered,
     } = obtained;
     let (upstream, response) = *answered;
-    let (parts, body) = response.into_parts();
+    let (parts, ()) = response.into_parts();
     let mut headers = parts.headers;
     forward::strip_hop_by_hop(&mut headers);
     let is_rejected = matches!(
@@ -373,9 +373,16 @@ fn answer(
     account.answered(parts.status, content_type);
     bounds.arm(link, recent_ns());
     let takes_chunks = version == Version::HTTP_11 && !headers.contains_key(CONTENT_LENGTH);
-    let answer = (upstream, body);
-    let relay = Relay::new(answer, backend, account, link.clone(), bounds, takes_chunks);
-    let mut response = Response::new(OutBody::relay(link, relay));
+    let link = link.clone();
+    let relay = Relay::new(
+        upstream,
+        backend,
+        account,
+        link.clone(),
+        bounds,
+        takes_chunks,
+    );
+    let mut response = Response::new(OutBody::relay(&link, relay));
     *response.status_mut() = parts.status;
     *response.headers_mut() = headers;
     response

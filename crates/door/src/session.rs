@@ -6,14 +6,14 @@ use std::rc::Rc;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
-use hyper::body::Incoming;
 
 use crate::account::{Account, Ending};
 use crate::clock::now_ns;
 use crate::facts;
 use crate::forward;
-use crate::io::body::SendBody;
 use crate::io::link::Link;
+use crate::io::sending::SendBody;
+use crate::io::tokens::has_token;
 use crate::io::upstream::Upstream;
 use crate::pool::Backend;
 use crate::proxy::Stop;
@@ -27,8 +27,8 @@ use crate::websocket::Tunnel;
 pub fn is_upgrade(parts: &Parts) -> bool {
     parts.method == Method::GET
         && parts.version == Version::HTTP_11
-        && forward::has_token(&parts.headers, &UPGRADE, "websocket")
-        && forward::has_token(&parts.headers, &CONNECTION, "upgrade")
+        && has_token(&parts.headers, &UPGRADE, "websocket")
+        && has_token(&parts.headers, &CONNECTION, "upgrade")
 }
 
 /// Opens a session on a replica; the answer is its 101, or whatever it says instead.
@@ -40,7 +40,7 @@ pub async fn open(
     match connect(link, &mut account, parts).await {
         Ok((session, backend, answered)) => {
             let id = backend.id.clone();
-            let mut answer = reply_with(link, account, session, backend, answered).await;
+            let mut answer = reply_with(link, account, session, backend, answered);
             answer.headers_mut().insert(REPLICA, id);
             Ok(answer)
         }
@@ -51,7 +51,7 @@ pub async fn open(
     }
 }
 
-type Answered = (Upstream, Response<Incoming>);
+type Answered = (Upstream, Response<()>);
 
 async fn connect(
     link: &Rc<Link>,
@@ -90,7 +90,7 @@ fn bounds(account: &Account) -> Bounds {
     }
 }
 
-async fn reply_with(
+fn reply_with(
     link: &Rc<Link>,
     account: Box<Account>,
     session: SessionPermit,
@@ -98,8 +98,8 @@ async fn reply_with(
     (upstream, response): Answered,
 ) -> Response<OutBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let (parts, _) = response.into_parts();
-        switch(link, account, session, upstream, parts.headers).await
+        let (parts, ()) = response.into_parts();
+        switch(link, account, session, upstream, parts.headers)
     } else {
         decline(link, account, session, backend, upstream, response)
     }
@@ -109,7 +109,7 @@ async fn shake_hands(
     link: &Rc<Link>,
     backend: &Backend,
     parts: Parts,
-) -> Result<(Upstream, Response<Incoming>), Fault> {
+) -> Result<(Upstream, Response<()>), Fault> {
     // Always a new connection: it never comes back to the pool.
     let mut upstream = backend.connect().await.map_err(|_| Fault::Connect)?;
     let mut request = Request::new(SendBody::Empty);
@@ -122,7 +122,7 @@ async fn shake_hands(
     }
 }
 
-async fn switch(
+fn switch(
     link: &Rc<Link>,
     mut account: Box<Account>,
     session: SessionPermit,
@@ -130,7 +130,7 @@ async fn switch(
     mut headers: HeaderMap,
 ) -> Response<OutBody> {
     account.answered(StatusCode::SWITCHING_PROTOCOLS, None);
-    let (sock, first) = upstream.into_raw().await;
+    let (sock, first) = upstream.into_raw();
     let tunnel = Tunnel {
         door: account.door.clone(),
         upstream: sock,
@@ -156,20 +156,13 @@ fn decline(
     session: SessionPermit,
     backend: Rc<Backend>,
     upstream: Upstream,
-    response: Response<Incoming>,
+    response: Response<()>,
 ) -> Response<OutBody> {
     session.finish(Outcome::Completed, now_ns());
-    let (parts, body) = response.into_parts();
+    let (parts, ()) = response.into_parts();
     account.answered(parts.status, None);
     let bounds = bounds(&account);
-    let relay = Relay::new(
-        (upstream, body),
-        backend,
-        account,
-        link.clone(),
-        bounds,
-        false,
-    );
+    let relay = Relay::new(upstream, backend, account, link.clone(), bounds, false);
     let mut answer = Response::new(OutBody::relay(link, relay));
     *answer.status_mut() = parts.status;
     *answer.headers_mut() = parts.headers;

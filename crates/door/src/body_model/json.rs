@@ -14,18 +14,20 @@ const MAX_DEPTH: usize = 1024;
 /// [`BodyError`]: not UTF-8, not one whole JSON value, `model` twice or no name. Values other than
 /// `model` are not checked further than their brackets and quotes.
 pub fn from_json(body: &[u8]) -> Result<Facts, BodyError> {
-    if let Err(error) = std::str::from_utf8(body) {
-        return Err(BodyError::Syntax {
-            at: error.valid_up_to(),
-            message: "not UTF-8",
-        });
-    }
+    let text = std::str::from_utf8(body).map_err(|error| BodyError::Syntax {
+        at: error.valid_up_to(),
+        message: "not UTF-8",
+    })?;
     let start = if body.starts_with(b"\xef\xbb\xbf") {
         3
     } else {
         0
     };
-    let mut scan = Scan { body, at: start };
+    let mut scan = Scan {
+        text,
+        body,
+        at: start,
+    };
     let mut facts = Facts::default();
     let mut choices = 1u64;
     scan.space();
@@ -49,6 +51,8 @@ pub fn from_json(body: &[u8]) -> Result<Facts, BodyError> {
 }
 
 struct Scan<'a> {
+    text: &'a str,
+    /// The same.
     body: &'a [u8],
     at: usize,
 }
@@ -118,11 +122,7 @@ impl<'a> Scan<'a> {
         choices: &mut u64,
     ) -> Result<(), BodyError> {
         let bytes = &self.body[value.clone()];
-        let number = || {
-            std::str::from_utf8(bytes)
-                .ok()
-                .and_then(|text| text.parse::<u64>().ok())
-        };
+        let number = || self.text.get(value.clone())?.parse::<u64>().ok();
         match key {
             "model" if facts.model_span.is_some() => return Err(BodyError::TwoModels),
             "model" => {
@@ -146,18 +146,17 @@ impl<'a> Scan<'a> {
 
     /// The text of a string that was scanned.
     fn text(&self, span: Range<usize>) -> Result<Cow<'a, str>, BodyError> {
-        let inner = &self.body[span.start + 1..span.end - 1];
+        let inner = span.start + 1..span.end - 1;
         let wrong = BodyError::Syntax {
             at: span.start,
             message: "not a JSON string",
         };
-        if inner.iter().any(|&byte| byte == b'\\' || byte < 0x20) {
+        let is_odd = |&byte: &u8| byte == b'\\' || byte < 0x20;
+        if self.body[inner.clone()].iter().any(is_odd) {
             let text: Result<String, _> = serde_json::from_slice(&self.body[span]);
             return text.map(Cow::Owned).map_err(|_| wrong);
         }
-        std::str::from_utf8(inner)
-            .map(Cow::Borrowed)
-            .map_err(|_| wrong)
+        self.text.get(inner).map(Cow::Borrowed).ok_or(wrong)
     }
 
     /// Skips a string; its span with the quotes.

@@ -5,8 +5,10 @@
 //! differently, and two readings of one message are request smuggling. What passes here has one
 //! reading.
 
+use std::mem::MaybeUninit;
+
 use http::StatusCode;
-use httparse::{EMPTY_HEADER, Error, Request, Status};
+use httparse::{Error, Request, Status};
 
 /// More fields than any client sends; each costs memory in every process on the way.
 const MAX_FIELDS: usize = 100;
@@ -46,9 +48,9 @@ fn bad<T>(message: &'static str) -> Result<T, Reject> {
 /// # Errors
 /// [`Reject`] for a head with no single reading, or one that the door does not serve.
 pub fn read(bytes: &[u8]) -> Result<Option<Head>, Reject> {
-    let mut fields = [EMPTY_HEADER; MAX_FIELDS];
-    let mut request = Request::new(&mut fields);
-    let len = match request.parse(bytes) {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut request = Request::new(&mut []);
+    let len = match request.parse_with_uninit_headers(bytes, &mut fields) {
         Ok(Status::Complete(len)) => len,
         Ok(Status::Partial) => return partial(bytes),
         Err(Error::TooManyHeaders) => {

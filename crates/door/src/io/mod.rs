@@ -1,15 +1,16 @@
-//! Bytes in and out: sockets, and the gate that lets only unambiguous HTTP/1 through to hyper.
+//! Bytes in and out: sockets, the gate that lets only unambiguous HTTP/1 through to hyper, and the
+//! door's own HTTP/1 to replicas.
 
 pub mod alarms;
-pub mod body;
+pub mod answer;
 pub mod chunked;
 pub mod frames;
 pub mod gate;
 pub mod head;
 pub mod link;
 pub mod listen;
-pub mod quiet;
+pub mod sending;
 pub mod sock;
+pub mod tokens;
 pub mod unix;
 pub mod upstream;
-pub mod wire;

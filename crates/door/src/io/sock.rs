@@ -39,6 +39,31 @@ impl Sock {
         };
         matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
     }
+
+    /// Writes several pieces by one call. Small ones are put together first: copying them costs
+    /// less than the kernel takes to walk a list.
+    pub fn poll_write_gathered(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut sock = Pin::new(self);
+        let mut filled = bufs.iter().filter(|buf| !buf.is_empty());
+        if let (Some(one), None) = (filled.next(), filled.next()) {
+            return sock.poll_write(cx, one);
+        }
+        let total: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if total > GATHER_BYTES {
+            return sock.poll_write_vectored(cx, bufs);
+        }
+        let mut whole = [0; GATHER_BYTES];
+        let mut at = 0;
+        for buf in bufs {
+            whole[at..at + buf.len()].copy_from_slice(buf);
+            at += buf.len();
+        }
+        sock.as_mut().poll_write(cx, &whole[..at])
+    }
 }
 
 /// Writes up to this size are put together: most heads and chunks.
@@ -71,27 +96,13 @@ impl SharedSock {
         Pin::new(&mut *self.0.borrow_mut()).poll_write(cx, buf)
     }
 
-    /// Writes several pieces by one call. Small ones are put together first: copying them costs
-    /// less than the kernel takes to walk a list.
+    /// As [`Sock::poll_write_gathered`].
     pub fn poll_write_gathered(
         &self,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let [one] = bufs {
-            return self.poll_write(cx, one);
-        }
-        let total: usize = bufs.iter().map(|buf| buf.len()).sum();
-        if total > GATHER_BYTES {
-            return Pin::new(&mut *self.0.borrow_mut()).poll_write_vectored(cx, bufs);
-        }
-        let mut whole = [0; GATHER_BYTES];
-        let mut at = 0;
-        for buf in bufs {
-            whole[at..at + buf.len()].copy_from_slice(buf);
-            at += buf.len();
-        }
-        self.poll_write(cx, &whole[..at])
+        self.0.borrow_mut().poll_write_gathered(cx, bufs)
     }
 
     pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,37 +1,40 @@
-//! One connection to a replica: hyper's client, driven by whoever waits for its answer.
+//! One connection to a replica: the door's own HTTP/1.1, driven by whoever waits for its answer.
 //!
 //! The connection is no task of its own. It is polled by the request that uses it and dropped with
 //! it, so leaving a request closes its socket in the same turn of the loop, and a chunk costs one
-//! wake instead of two.
+//! wake. Between reads it holds no memory but what came and was not passed on.
 
-use std::future::{Future, poll_fn};
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{HeaderValue, TRANSFER_ENCODING};
-use http::{Request, Response, Version};
-use http_body::Body;
-use hyper::body::{Frame, Incoming};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::UPGRADE;
+use http::{Method, Request, Response, StatusCode};
+use http_body::Frame;
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::body::{SendBody, Sending};
-use super::quiet::Quiet;
+use super::answer::{self, Answer, BadAnswer, Rest};
+use super::sending::{SendBody, Sending, Unsent};
 use super::sock::{SharedSock, Sock};
 use super::unix::UnixSock;
-use super::wire::{Wire, WireIo};
 use crate::queue::Replica;
 use crate::tables::Address;
 
 /// A machine that does not answer a SYN for so long is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Read and write buffers grow to this under load, and no further.
-const BUFFER_BYTES: usize = 64 << 10;
+/// The most that is read at once.
+const READ_BYTES: usize = 64 << 10;
+
+thread_local! {
+    /// Where bytes are read to, the same for all connections.
+    static ROOM: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
+}
 
 /// Opens a socket to a replica.
 ///
@@ -54,17 +57,23 @@ pub async fn connect(address: &Address) -> io::Result<Sock> {
     }
 }
 
-type Driver = http1::Connection<TokioIo<WireIo>, Sending>;
-
-/// A usable connection to one replica. Boxed: it changes hands often, and hyper's state is large.
+/// A usable connection to one replica. Boxed: it changes hands often.
 pub struct Upstream(Box<Parts>);
 
 struct Parts {
-    driver: Driver,
-    sender: http1::SendRequest<Sending>,
-    wire: Rc<Wire>,
-    quiet: Quiet,
-    is_over: bool,
+    sock: Sock,
+    sending: Sending,
+    /// Read from the socket, and not passed on yet.
+    held: BytesMut,
+    rest: Rest,
+    /// The request is of a kind whose answer has no body.
+    is_head: bool,
+    /// It asks for another protocol.
+    asks_upgrade: bool,
+    /// Something was read since the request began.
+    is_answered: bool,
+    /// Another request may follow, as far as is known.
+    is_open: bool,
     idle_since_ns: u64,
     /// Counted while it lives.
     _count: Count,
@@ -96,30 +105,49 @@ pub struct Unanswered {
 
 impl Upstream {
     /// Speaks HTTP/1.1 on `sock`, a socket of `replica`.
-    ///
-    /// # Errors
-    /// hyper's, as text.
-    pub async fn open(sock: Sock, replica: Rc<Replica>) -> Result<Upstream, String> {
-        let wire = Wire::new(sock);
-        let (sender, driver) = http1::Builder::new()
-            .max_buf_size(BUFFER_BYTES)
-            .handshake(TokioIo::new(WireIo(wire.clone())))
-            .await
-            .map_err(|error| error.to_string())?;
-        Ok(Upstream(Box::new(Parts {
-            driver,
-            sender,
-            wire,
-            quiet: Quiet::default(),
-            is_over: false,
+    pub fn new(sock: Sock, replica: Rc<Replica>) -> Upstream {
+        Upstream(Box::new(Parts {
+            sock,
+            sending: Sending::nothing(),
+            held: BytesMut::new(),
+            rest: Rest::Nothing,
+            is_head: false,
+            asks_upgrade: false,
+            is_answered: false,
+            is_open: true,
             idle_since_ns: 0,
             _count: Count::new(replica),
-        })))
+        }))
     }
 
-    /// Whether the exchange is over and hyper would send another.
+    /// Whether the exchange is over and another may follow.
     pub fn is_ready(&self) -> bool {
-        !self.0.is_over && self.0.sender.is_ready()
+        let Parts {
+            is_open,
+            held,
+            sending,
+            ..
+        } = &*self.0;
+        *is_open && self.is_over() && held.is_empty() && sending.is_whole()
+    }
+
+    /// Whether the answer is whole.
+    pub fn is_over(&self) -> bool {
+        matches!(self.0.rest, Rest::Nothing)
+    }
+
+    /// Whether what comes next is data in chunks.
+    pub fn has_chunks(&self) -> bool {
+        matches!(self.0.rest, Rest::Chunks(_))
+    }
+
+    /// How long what is left of the body is, where that is known.
+    pub fn length(&self) -> Option<u64> {
+        match self.0.rest {
+            Rest::Nothing => Some(0),
+            Rest::Length(left) => Some(left),
+            _ => None,
+        }
     }
 
     /// Since when it lies in the pool.
@@ -132,6 +160,15 @@ impl Upstream {
         self.0.idle_since_ns = now;
     }
 
+    /// Looks whether the other side has closed it, or said what nobody asked; nobody is woken for it
+    /// any more.
+    pub fn settle(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut byte = [0];
+        let read = Pin::new(&mut self.0.sock).poll_read(&mut cx, &mut ReadBuf::new(&mut byte));
+        self.0.is_open &= read.is_pending();
+    }
+
     /// Sends `request` and waits for the response head; `give_up` is asked on every wake.
     ///
     /// # Errors
@@ -140,201 +177,201 @@ impl Upstream {
         &mut self,
         request: Request<SendBody>,
         mut give_up: impl FnMut() -> Option<G>,
-    ) -> Result<Result<Response<Incoming>, Unanswered>, G> {
-        let Parts {
-            driver,
-            sender,
-            wire,
-            quiet,
-            is_over,
-            ..
-        } = &mut *self.0;
-        let alive = Rc::new(());
-        wire.begin(Rc::downgrade(&alive));
-        let request = request.map(|body| Sending::new(body, alive));
-        let mut answer = pin!(sender.send_request(request));
-        let result = poll_fn(|cx| {
-            let polled = quiet.poll(cx, |cx| {
-                drive(driver, is_over, cx);
-                let mut polled = answer.as_mut().poll(cx);
-                if polled.is_pending() && wire.pass_more() {
-                    drive(driver, is_over, cx);
-                    polled = answer.as_mut().poll(cx);
-                }
-                polled
-            });
-            if let Poll::Ready(answer) = polled {
-                wire.begin_body(answer.as_ref().is_ok_and(has_chunks));
-                return Poll::Ready(Ok(answer));
-            }
-            give_up().map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
+    ) -> Result<Result<Response<()>, Unanswered>, G> {
+        let parts = &mut *self.0;
+        parts.is_head = request.method() == Method::HEAD;
+        parts.asks_upgrade = request.headers().contains_key(UPGRADE);
+        parts.is_answered = false;
+        parts.sending = Sending::new(request);
+        poll_fn(|cx| match parts.poll_answer(cx) {
+            Poll::Ready(Ok(head)) => Poll::Ready(Ok(Ok(head))),
+            Poll::Ready(Err(error)) => Poll::Ready(Ok(Err(parts.unanswered(&error)))),
+            Poll::Pending => give_up().map_or(Poll::Pending, |reason| Poll::Ready(Err(reason))),
         })
-        .await?;
-        Ok(result.map_err(|error| Unanswered {
-            never_ran: wire.is_untouched(),
-            reason: describe(&error),
-        }))
+        .await
     }
 
-    /// Whether the body's data is to be read by [`Upstream::poll_chunks`].
-    pub fn is_past_hyper(&self) -> bool {
-        self.0.wire.is_past_hyper()
-    }
-
-    /// As [`Wire::poll_chunks`].
+    /// Reads once of a body in chunks; `each` gets every chunk, or as much of it as came. False: there
+    /// are no more of them.
+    ///
+    /// # Errors
+    /// As [`Upstream::poll_frame`].
     pub fn poll_chunks(
-        &self,
-        cx: &mut Context<'_>,
-        room: &mut [u8],
-        each: impl FnMut(&[u8]),
-    ) -> Poll<io::Result<bool>> {
-        self.0.wire.poll_chunks(cx, room, each)
-    }
-
-    /// As [`Wire::poll_chunk`].
-    pub fn poll_chunk(
-        &self,
-        cx: &mut Context<'_>,
-        room: &mut [u8],
-    ) -> Poll<io::Result<Option<Bytes>>> {
-        self.0.wire.poll_chunk(cx, room)
-    }
-
-    /// The next frame of the response's body, or what is left of it for hyper.
-    pub fn poll_frame(
         &mut self,
-        body: &mut Incoming,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        let Parts {
-            driver,
-            quiet,
-            is_over,
-            ..
-        } = &mut *self.0;
-        // The body first: it says that it wants more, which the connection then hears at once instead
-        // of in a turn of its own.
-        quiet.poll_pair(
-            cx,
-            |cx| Pin::new(&mut *body).poll_frame(cx),
-            |cx| drive(driver, is_over, cx),
-        )
+        mut each: impl FnMut(&[u8]),
+    ) -> Poll<io::Result<bool>> {
+        let parts = &mut *self.0;
+        parts.send_on(cx)?;
+        if !matches!(parts.rest, Rest::Chunks(_)) {
+            return Poll::Ready(Ok(false));
+        }
+        if !parts.held.is_empty() {
+            let held = std::mem::take(&mut parts.held);
+            return Poll::Ready(parts.walk(&held, &mut each).map(|()| true));
+        }
+        ROOM.with_borrow_mut(|room| {
+            let mut read = ReadBuf::new(room);
+            ready!(Pin::new(&mut parts.sock).poll_read(cx, &mut read))?;
+            if read.filled().is_empty() {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            Poll::Ready(parts.walk(read.filled(), &mut each).map(|()| true))
+        })
     }
 
-    /// Lets hyper see the end of the exchange, so that the connection is ready for the next one.
-    pub fn settle(&mut self) {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        drive(&mut self.0.driver, &mut self.0.is_over, &mut cx);
+    /// The next data of the body, or the fields behind it; None: it is over. What is left of the
+    /// request is sent meanwhile.
+    ///
+    /// # Errors
+    /// The socket's; `UnexpectedEof` before the end, `InvalidData` where the framing is broken, and
+    /// whatever the client's body broke off with.
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let parts = &mut *self.0;
+        parts.send_on(cx)?;
+        loop {
+            if let Rest::Nothing = parts.rest {
+                return Poll::Ready(None);
+            }
+            if parts.held.is_empty() && ready!(parts.fill(cx))? == 0 {
+                return Poll::Ready(parts.closed().err().map(Err));
+            }
+            if let Some(frame) = parts.next_frame()? {
+                return Poll::Ready(Some(Ok(frame)));
+            }
+        }
     }
 
     /// After a 101: the raw socket and what the replica said already.
-    pub async fn into_raw(mut self) -> (SharedSock, Bytes) {
-        poll_fn(|cx| {
-            drive(&mut self.0.driver, &mut self.0.is_over, cx);
-            if self.0.is_over {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
+    pub fn into_raw(self) -> (SharedSock, Bytes) {
+        (SharedSock::new(self.0.sock), self.0.held.freeze())
+    }
+}
+
+impl Parts {
+    /// Sends, and reads the head of the answer; heads that only announce it are passed over.
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Response<()>>> {
+        self.send_on(cx)?;
+        loop {
+            while let Some(answer) = answer::take(&mut self.held, self.is_head).map_err(invalid)? {
+                let status = answer.head.status();
+                if status == StatusCode::SWITCHING_PROTOCOLS && !self.asks_upgrade {
+                    let reason = "it switched to a protocol that nobody asked for";
+                    return Poll::Ready(Err(invalid(BadAnswer(reason))));
+                }
+                if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
+                    return Poll::Ready(Ok(self.begin_body(answer)));
+                }
             }
-        })
-        .await;
-        let parts = self.0.driver.into_parts();
-        self.0.wire.into_raw(parts.read_buf)
-    }
-}
-
-/// Lets hyper read and write. Errors reach the request or its body by hyper's own channel.
-fn drive(driver: &mut Driver, is_over: &mut bool, cx: &mut Context<'_>) {
-    if !*is_over {
-        *is_over = driver.poll_without_shutdown(cx).is_ready();
-    }
-}
-
-/// Whether a body follows in chunks, plainly: in no other coding, by no older protocol.
-fn has_chunks(answer: &Response<Incoming>) -> bool {
-    let mut codings = answer.headers().get_all(TRANSFER_ENCODING).iter();
-    let coding = codings.next().map(HeaderValue::as_bytes);
-    answer.version() == Version::HTTP_11
-        && !answer.body().is_end_stream()
-        && coding.is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
-        && codings.next().is_none()
-}
-
-/// hyper's words and what lies beneath them.
-fn describe(error: &hyper::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixListener;
-
-    use super::*;
-
-    /// Whether the data of such an answer is read past hyper.
-    async fn goes_past(body: SendBody, answer: &'static str) -> bool {
-        let path = std::env::temp_dir().join(format!("pu-{}-{answer:p}", std::process::id()));
-        let listener = UnixListener::bind(&path).unwrap();
-        let server = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            while stream.read(&mut [0; 65536]).unwrap() == 65536 {}
-            stream.write_all(answer.as_bytes()).unwrap();
-            stream
-        });
-        let text = format!(
-            r#"{{"id": "r", "address": "unix:{}", "slots": 1, "state": "ready"}}"#,
-            path.display()
-        );
-        let table: crate::tables::ReplicaTable = serde_json::from_str(&text).unwrap();
-        let sock = connect(&table.address).await.unwrap();
-        std::fs::remove_file(&path).unwrap();
-        let mut upstream = Upstream::open(sock, Replica::new(table)).await.unwrap();
-        let request = Request::post("/").header("host", "a").body(body).unwrap();
-        let answered = upstream.exchange(request, || None::<()>).await;
-        assert_eq!(answered.unwrap().unwrap().status(), 200);
-        server.join().unwrap();
-        upstream.is_past_hyper()
-    }
-
-    #[tokio::test]
-    async fn what_is_plainly_in_chunks_goes_past_hyper() {
-        let cases = [
-            (
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-                true,
-            ),
-            (
-                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n",
-                true,
-            ),
-            (
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
-                false,
-            ),
-            (
-                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Not: chunked\r\n\r\nab",
-                false,
-            ),
-            ("HTTP/1.1 200 OK\r\n\r\nchunked", false),
-        ];
-        for (answer, expected) in cases {
-            assert_eq!(
-                goes_past(SendBody::Empty, answer).await,
-                expected,
-                "{answer:?}"
-            );
+            if ready!(self.fill(cx))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
         }
-        let held = SendBody::Full(Bytes::from_static(b"{}"));
-        assert!(
-            goes_past(
-                held,
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-            )
-            .await
-        );
     }
+
+    fn begin_body(&mut self, answer: Answer) -> Response<()> {
+        self.rest = answer.rest;
+        self.is_open = answer.keeps_alive;
+        answer.head
+    }
+
+    fn unanswered(&self, error: &io::Error) -> Unanswered {
+        Unanswered {
+            never_ran: !self.sending.is_begun() && !self.is_answered,
+            reason: self.sending.error().unwrap_or(error).to_string(),
+        }
+    }
+
+    fn send_on(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let sent = self.sending.go_on(&mut self.sock, cx);
+        sent.map_err(|Unsent| io::Error::other("the request's body broke off"))
+    }
+
+    /// Reads once into `held`; how much came (0 is the end).
+    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        ROOM.with_borrow_mut(|room| {
+            let mut read = ReadBuf::new(room);
+            ready!(Pin::new(&mut self.sock).poll_read(cx, &mut read))?;
+            self.held.extend_from_slice(read.filled());
+            self.is_answered |= !read.filled().is_empty();
+            Poll::Ready(Ok(read.filled().len()))
+        })
+    }
+
+    /// The other side has closed: the end of a body that ends so, and of no other.
+    fn closed(&mut self) -> io::Result<()> {
+        self.is_open = false;
+        match std::mem::replace(&mut self.rest, Rest::Nothing) {
+            Rest::UntilClose => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Gives every chunk in `bytes` to `each`; what lies behind the last one is held.
+    fn walk(&mut self, mut bytes: &[u8], each: &mut impl FnMut(&[u8])) -> io::Result<()> {
+        while let (Rest::Chunks(walk), false) = (&mut self.rest, bytes.is_empty()) {
+            let step = walk.next(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+            if !step.data.is_empty() {
+                each(&bytes[step.data]);
+            }
+            bytes = &bytes[step.used..];
+            if step.is_over {
+                self.rest = Rest::Trailers(std::mem::take(walk), Vec::new());
+            }
+        }
+        self.held.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// What of `held` comes next, if it is enough for a frame.
+    fn next_frame(&mut self) -> io::Result<Option<Frame<Bytes>>> {
+        match &mut self.rest {
+            Rest::Nothing => Ok(None),
+            Rest::UntilClose => Ok(Some(Frame::data(std::mem::take(&mut self.held).freeze()))),
+            Rest::Length(left) => {
+                let n = usize::try_from(*left).unwrap_or(usize::MAX);
+                *left = left.saturating_sub(self.held.len() as u64);
+                if *left == 0 {
+                    self.rest = Rest::Nothing;
+                }
+                Ok(Some(Frame::data(taken(&mut self.held, n).freeze())))
+            }
+            Rest::Chunks(walk) => {
+                let step = walk
+                    .next(&self.held)
+                    .map_err(|_| io::ErrorKind::InvalidData)?;
+                if step.is_over {
+                    self.rest = Rest::Trailers(std::mem::take(walk), Vec::new());
+                }
+                let mut data = taken(&mut self.held, step.used);
+                data.advance(step.data.start);
+                Ok((!step.data.is_empty()).then(|| Frame::data(data.freeze())))
+            }
+            Rest::Trailers(walk, lines) => {
+                let n = walk
+                    .walk(&self.held)
+                    .map_err(|_| io::ErrorKind::InvalidData)?;
+                lines.extend_from_slice(&taken(&mut self.held, n));
+                if !walk.is_done() {
+                    return Ok(None);
+                }
+                let lines = std::mem::take(lines);
+                self.rest = Rest::Nothing;
+                let fields = answer::trailers(&lines).map_err(invalid)?;
+                Ok((!fields.is_empty()).then(|| Frame::trailers(fields)))
+            }
+        }
+    }
+}
+
+/// The first `n` bytes, or all there are. What is empty then holds no memory.
+fn taken(held: &mut BytesMut, n: usize) -> BytesMut {
+    match n < held.len() {
+        true => held.split_to(n),
+        false => std::mem::take(held),
+    }
+}
+
+fn invalid(error: BadAnswer) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.0)
 }

@@ -12,7 +12,26 @@ use crate::door::Door;
 /// A body in memory; its share of the budget comes back with it.
 pub struct Held {
     pub bytes: Bytes,
-    _share: Share,
+    share: Share,
+}
+
+impl Held {
+    /// A body that came whole with its head, and takes nothing from the budget: no connection holds
+    /// more than one read of such.
+    pub fn uncharged(door: &Rc<Door>, bytes: Bytes) -> Held {
+        Held {
+            bytes,
+            share: Share::new(door),
+        }
+    }
+
+    /// Takes its share of the budget.
+    ///
+    /// # Errors
+    /// [`Unread`].
+    pub fn charge(&mut self) -> Result<(), Unread> {
+        self.share.grow(self.bytes.len() as u64)
+    }
 }
 
 /// Bytes taken from the budget.
@@ -22,13 +41,25 @@ struct Share {
 }
 
 impl Share {
-    fn grow(&mut self, bytes: u64, budget: u64) -> Result<(), Unread> {
+    fn new(door: &Rc<Door>) -> Share {
+        Share {
+            door: door.clone(),
+            bytes: 0,
+        }
+    }
+
+    fn grow(&mut self, bytes: u64) -> Result<(), Unread> {
+        let routing = self.door.routing();
+        let limits = &routing.tables.limits;
         let held = self.door.body_bytes.get() + bytes;
-        if held > budget {
+        if held > limits.body_budget_bytes {
             return Err(Unread::NoBudget);
         }
         self.door.body_bytes.set(held);
         self.bytes += bytes;
+        if self.bytes > limits.body_bytes {
+            return Err(Unread::TooLarge);
+        }
         Ok(())
     }
 }
@@ -56,12 +87,7 @@ pub enum Unread {
 /// # Errors
 /// [`Unread`].
 pub async fn read(door: &Rc<Door>, mut body: Incoming) -> Result<Held, Unread> {
-    let routing = door.routing();
-    let limits = &routing.tables.limits;
-    let mut share = Share {
-        door: door.clone(),
-        bytes: 0,
-    };
+    let mut share = Share::new(door);
     let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
     loop {
         let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
@@ -70,10 +96,7 @@ pub async fn read(door: &Rc<Door>, mut body: Incoming) -> Result<Held, Unread> {
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        share.grow(data.len() as u64, limits.body_budget_bytes)?;
-        if share.bytes > limits.body_bytes {
-            return Err(Unread::TooLarge);
-        }
+        share.grow(data.len() as u64)?;
         // Most bodies come in one piece and are passed on without a copy.
         if first.is_empty() && rest.is_empty() {
             first = data;
@@ -87,8 +110,5 @@ pub async fn read(door: &Rc<Door>, mut body: Incoming) -> Result<Held, Unread> {
     } else {
         rest.freeze()
     };
-    Ok(Held {
-        bytes,
-        _share: share,
-    })
+    Ok(Held { bytes, share })
 }

@@ -139,8 +139,9 @@ async fn run(
             destination(&routing, parts.uri.path())
         }
     };
-    check_length(&body, &routing)?;
-    let (payload, facts) = take_body(door, &routing, &destination, &parts, body).await?;
+    let whole = link.body.take().map(|bytes| Held::uncharged(door, bytes));
+    check_length(&body, whole.as_ref(), &routing)?;
+    let (payload, facts) = take_body(door, &routing, &destination, &parts, (whole, body)).await?;
     let handle = choose(&routing, &destination, &parts, &facts)?;
     let mut ask = facts::ask(
         &parts.headers,
@@ -242,9 +243,10 @@ fn called<'a>(
 }
 
 /// A length that is known is checked before a byte of the body is read.
-fn check_length(body: &Incoming, routing: &Routing) -> Result<(), Stop> {
+fn check_length(body: &Incoming, whole: Option<&Held>, routing: &Routing) -> Result<(), Stop> {
     let limit = routing.tables.limits.body_bytes;
-    match body.size_hint().exact() {
+    let length = whole.map(|held| held.bytes.len() as u64);
+    match length.or(body.size_hint().exact()) {
         Some(length) if length > limit => Err(too_large(limit)),
         _ => Ok(()),
     }
@@ -259,13 +261,14 @@ pub fn too_large(limit: u64) -> Stop {
     )
 }
 
-/// The body, read where its stage or its size in tokens must be known first, and what it says.
+/// The body, read where its stage or its size in tokens must be known first, and what it says. `whole`:
+/// it has come already, and hyper has none of it.
 async fn take_body(
     door: &Rc<Door>,
     routing: &Routing,
     destination: &Destination<'_>,
     parts: &Parts,
-    body: Incoming,
+    (whole, body): (Option<Held>, Incoming),
 ) -> Result<(Payload, Facts), Stop> {
     let headers = &parts.headers;
     let is_json = content_type_is(headers, "application/json");
@@ -274,13 +277,15 @@ async fn take_body(
         .handle
         .is_none_or(|handle| handle.reads_bodies());
     let needs_form = destination.handle.is_none();
-    if body.is_end_stream() {
-        return Ok((Payload::None, query_facts(parts)?));
-    }
-    if !(is_json && needs_json || is_multipart && needs_form) {
-        return Ok((Payload::Stream(body), query_facts(parts)?));
-    }
-    let held = hold(door, routing, body).await?;
+    let is_read = is_json && needs_json || is_multipart && needs_form;
+    let held = match whole {
+        None if body.is_end_stream() => return Ok((Payload::None, query_facts(parts)?)),
+        None if !is_read => return Ok((Payload::Stream(body), query_facts(parts)?)),
+        Some(held) if !is_read => return Ok((Payload::Held(held), query_facts(parts)?)),
+        Some(mut held) => held.charge().map(|()| held),
+        None => buffer::read(door, body).await,
+    };
+    let held = held.map_err(|unread| unheld(unread, routing))?;
     let read = if is_json {
         body_model::from_json(&held.bytes)
     } else {
@@ -317,22 +322,19 @@ fn content_type_is(headers: &HeaderMap, expected: &str) -> bool {
         .is_some_and(|start| start.eq_ignore_ascii_case(expected.as_bytes()))
 }
 
-async fn hold(door: &Rc<Door>, routing: &Routing, body: Incoming) -> Result<Held, Stop> {
-    let limits = &routing.tables.limits;
-    buffer::read(door, body)
-        .await
-        .map_err(|unread| match unread {
-            Unread::TooLarge => too_large(limits.body_bytes),
-            Unread::NoBudget => Stop::Refused(Refusal {
-                kind: RefusalKind::Overload,
-                expected_wait_ns: None,
-                retry_after_ms: fastrand::u64(1000..2000),
-                waited_ns: 0,
-                detail: "the bodies held now fill limits.body_budget_bytes",
-                cause: None,
-            }),
-            Unread::Broken => Stop::Gone,
-        })
+fn unheld(unread: Unread, routing: &Routing) -> Stop {
+    match unread {
+        Unread::TooLarge => too_large(routing.tables.limits.body_bytes),
+        Unread::NoBudget => Stop::Refused(Refusal {
+            kind: RefusalKind::Overload,
+            expected_wait_ns: None,
+            retry_after_ms: fastrand::u64(1000..2000),
+            waited_ns: 0,
+            detail: "the bodies held now fill limits.body_budget_bytes",
+            cause: None,
+        }),
+        Unread::Broken => Stop::Gone,
+    }
 }
 
 /// By path, else by model, else the only stage.

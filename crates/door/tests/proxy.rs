@@ -339,3 +339,33 @@ fn fragmented_heads_are_put_together() {
     server.answer("ok");
     assert_eq!(client.response().text(), "ok");
 }
+
+#[test]
+fn two_requests_with_bodies_stay_apart_wherever_they_are_cut() {
+    let origin = Origin::start();
+    let door = Door::start(&tables(&[&origin]));
+    let mut client = door.connect();
+    let post = |body: &str| {
+        let length = body.len();
+        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 00{length}\r\n\r\n{body}")
+    };
+    let both = post("first") + &post("the second");
+    client.post("/", "{}");
+    let mut server = origin.accept();
+    server.request();
+    server.answer("x");
+    client.response();
+    for cut in 1..both.len() {
+        client.send(&both[..cut]);
+        door.state(); // It answers by the same loop: what was sent before has been read.
+        client.send(&both[cut..]);
+        for body in ["first", "the second"] {
+            let got = server.request();
+            assert_eq!(got.text(), body, "cut at {cut}");
+            let length: usize = got.field("content-length").unwrap().parse().unwrap();
+            assert_eq!(length, body.len(), "cut at {cut}");
+            server.answer(body);
+            assert_eq!(client.response().text(), body, "cut at {cut}");
+        }
+    }
+}

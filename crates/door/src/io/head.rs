@@ -26,6 +26,8 @@ pub struct Head {
     /// Bytes, the empty line included.
     pub len: usize,
     pub framing: Framing,
+    /// Where the digits of Content-Length stand, first and behind the last; equal: nowhere.
+    pub length_at: (usize, usize),
 }
 
 /// A head that is refused: the status and what to tell the client.
@@ -73,8 +75,15 @@ pub fn read(bytes: &[u8]) -> Result<Option<Head>, Reject> {
     let is_http_11 = request.version == Some(1);
     let method = request.method.unwrap_or_default();
     check_target(method, request.path.unwrap_or_default())?;
-    let framing = read_fields(request.headers, is_http_11)?;
-    Ok(Some(Head { len, framing }))
+    let (framing, digits) = read_fields(request.headers, is_http_11)?;
+    let at = digits.map_or(0, |digits| {
+        digits.as_ptr() as usize - bytes.as_ptr() as usize
+    });
+    Ok(Some(Head {
+        len,
+        framing,
+        length_at: (at, at + digits.map_or(0, <[u8]>::len)),
+    }))
 }
 
 /// Whether the request line ends in a version, if not one of ours.
@@ -129,7 +138,11 @@ fn starts_with_ignore_case(text: &[u8], prefix: &[u8]) -> bool {
         .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-fn read_fields(fields: &[httparse::Header<'_>], is_http_11: bool) -> Result<Framing, Reject> {
+/// How the body ends, and the digits that say so.
+fn read_fields<'a>(
+    fields: &[httparse::Header<'a>],
+    is_http_11: bool,
+) -> Result<(Framing, Option<&'a [u8]>), Reject> {
     let (mut length, mut chunked, mut host) = (None, false, None);
     for field in fields {
         let value = field.value;
@@ -137,7 +150,7 @@ fn read_fields(fields: &[httparse::Header<'_>], is_http_11: bool) -> Result<Fram
         let is_repeated = match field.name.len() {
             4 if field.name.eq_ignore_ascii_case("host") => host.replace(value).is_some(),
             14 if field.name.eq_ignore_ascii_case("content-length") => {
-                length.replace(content_length(value)?).is_some()
+                length.replace((content_length(value)?, value)).is_some()
             }
             17 if field.name.eq_ignore_ascii_case("transfer-encoding") => {
                 check_coding(value, is_http_11)?;
@@ -156,9 +169,9 @@ fn read_fields(fields: &[httparse::Header<'_>], is_http_11: bool) -> Result<Fram
     }
     match (length, chunked) {
         (Some(_), true) => bad("Content-Length and Transfer-Encoding are both given"),
-        (Some(n), false) => Ok(Framing::Length(n)),
-        (None, true) => Ok(Framing::Chunked),
-        (None, false) => Ok(Framing::Length(0)),
+        (Some((n, digits)), false) => Ok((Framing::Length(n), Some(digits))),
+        (None, true) => Ok((Framing::Chunked, None)),
+        (None, false) => Ok((Framing::Length(0), None)),
     }
 }
 

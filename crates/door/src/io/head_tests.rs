@@ -16,10 +16,14 @@ fn an_ordinary_head_is_read_with_its_framing() {
         head(text),
         Ok(Some(Head {
             len: text.len(),
-            framing: Framing::Length(0)
+            framing: Framing::Length(0),
+            length_at: (0, 0),
         }))
     );
     assert_eq!(framing("Content-Length: 12\r\n"), Ok(Framing::Length(12)));
+    let text = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:  0012 \r\nX-A: 12\r\n\r\n";
+    let (from, to) = head(text).unwrap().unwrap().length_at;
+    assert_eq!((&text[from..to], &text[to..to + 3]), ("0012", " \r\n"));
     assert_eq!(
         framing("transfer-encoding: Chunked\r\n"),
         Ok(Framing::Chunked)

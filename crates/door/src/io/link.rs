@@ -3,6 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
 
+use bytes::Bytes;
+
 use super::alarms::Alarm;
 use super::head::Reject;
 use super::sock::{SharedSock, Sock};
@@ -66,6 +68,8 @@ pub struct Link {
     expired: Cell<Option<Waiting>>,
     /// Why the gate refuses what the client sends.
     pub reject: RefCell<Option<Reject>>,
+    /// The current request's body, where it came whole with the head; hyper saw none.
+    pub body: RefCell<Option<Bytes>>,
     /// The response to the current request was handed over whole: the gate may pass the next
     /// request.
     pub response_done: Cell<bool>,
@@ -94,6 +98,7 @@ impl Link {
             waiting: Cell::new(Waiting::Nothing),
             expired: Cell::new(None),
             reject: RefCell::new(None),
+            body: RefCell::new(None),
             response_done: Cell::new(false),
             request_done: Cell::new(false),
             is_answering: Cell::new(false),

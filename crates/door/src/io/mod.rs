@@ -12,5 +12,6 @@ pub mod listen;
 pub mod sending;
 pub mod sock;
 pub mod tokens;
+pub mod turn;
 pub mod unix;
 pub mod upstream;

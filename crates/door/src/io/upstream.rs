@@ -22,6 +22,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::answer::{self, Answer, BadAnswer, Rest};
 use super::sending::{SendBody, Sending, Unsent};
 use super::sock::{SharedSock, Sock};
+use super::turn::after_the_others;
 use super::unix::UnixSock;
 use crate::queue::Replica;
 use crate::tables::Address;
@@ -183,12 +184,16 @@ impl Upstream {
         parts.asks_upgrade = request.headers().contains_key(UPGRADE);
         parts.is_answered = false;
         parts.sending = Sending::new(request);
-        poll_fn(|cx| match parts.poll_answer(cx) {
+        after_the_others().await;
+        let answered = poll_fn(|cx| match parts.poll_answer(cx) {
             Poll::Ready(Ok(head)) => Poll::Ready(Ok(Ok(head))),
             Poll::Ready(Err(error)) => Poll::Ready(Ok(Err(parts.unanswered(&error)))),
             Poll::Pending => give_up().map_or(Poll::Pending, |reason| Poll::Ready(Err(reason))),
         })
-        .await
+        .await;
+        // It is written to the client next.
+        after_the_others().await;
+        answered
     }
 
     /// Reads once of a body in chunks; `each` gets every chunk, or as much of it as came. False: there

@@ -101,6 +101,20 @@ def chunk_grammar() -> Iterator[bytes]:
             yield _request("POST", "Transfer-Encoding: chunked", last + end + SECOND)
 
 
+def named() -> Iterator[bytes]:
+    """Connection takes out what it names: never what says where the message ends."""
+    tokens = [
+        "content-length", "Content-Length, close", "keep-alive, x,content-length,y",
+        "content-length, transfer-encoding", "host, content-length",
+    ]  # fmt: skip
+    chunked = f"{len(SECOND):x}\r\n{SECOND}\r\n0\r\n\r\n"
+    for method, token in itertools.product(("POST", "GET"), tokens):
+        lines = f"Content-Length: {len(SECOND)}"
+        yield _request(method, f"Connection: {token}\r\n{lines}", SECOND)
+        yield _request(method, f"{lines}\r\nConnection: x\r\nConnection: {token}", SECOND)
+        yield _request(method, f"Connection: {token}\r\nTransfer-Encoding: chunked", chunked)
+
+
 def starts() -> Iterator[bytes]:
     """Request lines and field lines with more than one reading."""
     for line in [
@@ -122,7 +136,7 @@ def _request(method: str, lines: str, body: str) -> bytes:
 
 
 def payloads() -> dict[str, list[bytes]]:
-    kinds = [both, lengths, codings, chunk_grammar, starts]
+    kinds = [both, lengths, codings, chunk_grammar, named, starts]
     return {kind.__name__: list(kind()) for kind in kinds}
 
 

@@ -2,8 +2,7 @@
 //! directions.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    TE, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE,
 };
 use http::uri::{PathAndQuery, Uri};
 
@@ -91,9 +90,8 @@ fn named_in_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     named
 }
 
-/// Makes a client's head into the head for a replica. `is_chunked`: the body is sent as it comes,
-/// its length unknown.
-pub fn to_replica(headers: &mut HeaderMap, backend: &Backend, is_chunked: bool, upgrade: bool) {
+/// Makes a client's head into the head for a replica, but for how long the body is (`io::sending`).
+pub fn to_replica(headers: &mut HeaderMap, backend: &Backend, upgrade: bool) {
     let stops = Stops::of(headers);
     let wants_trailers = stops.has(&TE) && has_token(headers, &TE, "trailers");
     let protocol = if upgrade {
@@ -108,10 +106,6 @@ pub fn to_replica(headers: &mut HeaderMap, backend: &Backend, is_chunked: bool, 
     }
     if wants_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
-    }
-    if is_chunked {
-        headers.remove(CONTENT_LENGTH);
-        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     if let Some(protocol) = protocol {
         headers.insert(UPGRADE, protocol);

@@ -142,6 +142,10 @@ async fn run(
     let whole = link.body.take().map(|bytes| Held::uncharged(door, bytes));
     check_length(&body, whole.as_ref(), &routing)?;
     let (payload, facts) = take_body(door, &routing, &destination, &parts, (whole, body)).await?;
+    let is_upgrade = session::is_upgrade(&parts);
+    if is_upgrade && !matches!(payload, Payload::None) {
+        return Err(bad_request("a WebSocket handshake has no body"));
+    }
     let handle = choose(&routing, &destination, &parts, &facts)?;
     let mut ask = facts::ask(
         &parts.headers,
@@ -163,7 +167,7 @@ async fn run(
     }
     let uri = forward::target(&parts.uri, destination.strip);
     parts.uri = uri.ok_or_else(|| bad_request("the request target is not valid"))?;
-    if session::is_upgrade(&parts) {
+    if is_upgrade {
         return session::open(link, account, parts).await;
     }
     let body_limit = routing.tables.limits.body_bytes;

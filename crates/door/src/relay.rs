@@ -179,6 +179,9 @@ impl Relay {
     }
 
     fn broken_off(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.upstream.as_ref().is_some_and(Upstream::is_broken_off) {
+            return self.broken(Ending::ClientGone, "the request's body broke off");
+        }
         let ending = Ending::Failed(Fault::Broken);
         self.broken(ending, "the replica's answer broke off")
     }
@@ -190,6 +193,11 @@ impl Relay {
                 self.broken(Ending::Failed(Fault::Stalled), "the replica fell silent")
             }
             Some(Waiting::Whole) => self.broken(Ending::Deadline, "the request's deadline passed"),
+            None if self.link.waiting() == Waiting::Nothing => {
+                // The client's upload moved on: from here the replica is waited for again.
+                self.bounds.arm(&self.link, recent_ns());
+                Poll::Pending
+            }
             _ => Poll::Pending,
         }
     }

@@ -4,9 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::header::{
-    CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING,
-};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -101,21 +99,18 @@ impl Outgoing {
             (uri.clone(), headers.clone())
         };
         *request.uri_mut() = uri;
-        let is_chunked = headers.contains_key(TRANSFER_ENCODING);
-        let (body, is_chunked) = match std::mem::replace(&mut self.payload, Payload::None) {
-            Payload::None => (SendBody::Empty, false),
+        let body = match std::mem::replace(&mut self.payload, Payload::None) {
+            Payload::None => SendBody::Empty,
             Payload::Held(held) => {
                 let bytes = self.named_for(backend, &held.bytes);
                 self.payload = Payload::Held(held);
-                headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-                (SendBody::Full(bytes), false)
+                SendBody::Full(bytes)
             }
             Payload::Stream(body) => {
-                let body = ClientBody::new(body, self.body_limit, link.clone());
-                (SendBody::Stream(body), is_chunked)
+                SendBody::Stream(ClientBody::new(body, self.body_limit, link.clone()))
             }
         };
-        forward::to_replica(&mut headers, backend, is_chunked, false);
+        forward::to_replica(&mut headers, backend, false);
         *request.headers_mut() = headers;
         *request.body_mut() = body;
         request
@@ -195,6 +190,7 @@ async fn obtain(
             Attempt::Broken(reason) => return Err(failed(account, Fault::Broken, &reason)),
             Attempt::Late(waiting) => return Err(late(account, waiting)),
             Attempt::BodyOver => return Err(too_large(outgoing.body_limit)),
+            Attempt::BodyBroken => return Err(Stop::Gone),
         }
     }
 }
@@ -223,6 +219,8 @@ enum Attempt {
     Broken(String),
     Late(Waiting),
     BodyOver,
+    /// The client's body broke off.
+    BodyBroken,
 }
 
 /// Ids and trace context, once for all attempts.
@@ -282,6 +280,10 @@ async fn exchange(
     match upstream.exchange(request, give_up).await {
         Ok(Ok(response)) => Attempt::Answered(Box::new((upstream, response))),
         Ok(Err(_)) if link.is_body_over.get() => Attempt::BodyOver,
+        Ok(Err(Unanswered {
+            is_broken_off: true,
+            ..
+        })) => Attempt::BodyBroken,
         Ok(Err(Unanswered {
             never_ran: true, ..
         })) if !outgoing.is_spent => Attempt::NeverRan(Fault::Broken),

@@ -65,7 +65,7 @@ async fn connect(
     let backend = account.door.pool.backend(session.replica());
     account.connected(&session, &backend);
     prepare(&mut parts.headers, &account.request_id);
-    forward::to_replica(&mut parts.headers, &backend, false, true);
+    forward::to_replica(&mut parts.headers, &backend, true);
     bounds(account).arm(link, now_ns());
     match shake_hands(link, &backend, parts).await {
         Ok(answered) => Ok((session, backend, answered)),

@@ -245,3 +245,21 @@ fn a_large_body_passes_a_slow_replica_whole() {
     server.answer("x");
     assert_eq!(client.response().status, 200);
 }
+
+#[test]
+fn what_lies_there_before_a_byte_was_sent_answers_something_else() {
+    let (origin, _door, mut client, mut server) = asked();
+    server.answer("x");
+    assert_eq!(client.response().text(), "x");
+    // The door's next write finds that nobody reads, and none of it leaves.
+    server.stream.shutdown(std::net::Shutdown::Read).unwrap();
+    client.post("/b", "{}");
+    let mut next = origin.accept();
+    next.request();
+    let _ = std::io::Write::write_all(
+        &mut server.stream,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison",
+    );
+    next.answer("next");
+    assert_eq!(client.response().text(), "next");
+}

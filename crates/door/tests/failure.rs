@@ -254,3 +254,27 @@ fn a_client_that_does_not_read_is_cut_at_the_idle_timeout() {
     door.await_in_flight(0);
     drop(client);
 }
+
+#[test]
+fn clients_that_leave_in_an_upload_are_no_fault_of_the_replica() {
+    let origin = Origin::start();
+    let door = Door::start(&tables(&[&origin]));
+    for number in 0..12 {
+        let mut client = door.connect();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nabc");
+        let mut server = origin.accept();
+        server.until(b"abc");
+        if number % 2 == 0 {
+            client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        drop(client);
+        server.rest();
+        door.await_in_flight(0);
+    }
+    let mut client = door.connect();
+    client.post("/", "{}");
+    let mut server = origin.accept();
+    server.request();
+    server.answer("x");
+    assert_eq!(client.response().status, 200);
+}

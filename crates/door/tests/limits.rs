@@ -254,3 +254,49 @@ fn the_access_log_keeps_errors_and_the_sample() {
     );
     assert_eq!(lines[0]["outcome"], "broken");
 }
+
+#[test]
+fn a_body_over_its_bound_says_nothing_of_the_next_request() {
+    let origin = Origin::start();
+    let mut tables = tables(&[&origin]);
+    tables["limits"]["body_bytes"] = json!(10);
+    let door = Door::start(&tables);
+    let mut client = door.connect();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n01234567890\r\n0\r\n\r\n");
+    assert_eq!(client.response().status, 413);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the next request arrives", || {
+        let Some(mut server) = origin.try_accept() else {
+            return false;
+        };
+        let is_next = server.head().start.starts_with("GET ");
+        if is_next {
+            server.answer("x");
+        }
+        is_next
+    });
+    assert_eq!(client.response().status, 200);
+}
+
+#[test]
+fn a_replica_that_falls_silent_is_noticed_after_an_upload_beside_its_answer() {
+    for framing in ["Content-Length: 100", "Transfer-Encoding: chunked"] {
+        let origin = Origin::start();
+        let mut tables = tables(&[&origin]);
+        tables["stages"]["s"]["stream_idle_timeout_ms"] = json!(500);
+        let door = Door::start(&tables);
+        let mut client = door.connect();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\nabc");
+        let mut server = origin.accept();
+        server.until(b"abc");
+        server.send(&format!(
+            "HTTP/1.1 200 OK\r\n{framing}\r\n\r\n5\r\nhello\r\n"
+        ));
+        client.until(b"hello");
+        client.send(&"x".repeat(997));
+        door.state(); // It answers by the same loop: what was sent before has been read.
+        client.send(&"x".repeat(39_000));
+        client.rest();
+        door.await_in_flight(0);
+    }
+}

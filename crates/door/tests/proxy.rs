@@ -369,3 +369,28 @@ fn two_requests_with_bodies_stay_apart_wherever_they_are_cut() {
         }
     }
 }
+
+#[test]
+fn connection_names_no_length_away() {
+    let smuggled = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
+    let head = format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nConnection: content-length, transfer-encoding\r\nContent-Length: {}\r\n\r\n",
+        smuggled.len()
+    );
+    for is_whole in [true, false] {
+        let origin = Origin::start();
+        let door = Door::start(&tables(&[&origin]));
+        let mut client = door.connect();
+        client.send(&head);
+        if !is_whole {
+            door.state(); // It answers by the same loop: the head has been read alone.
+        }
+        client.send(smuggled);
+        let mut server = origin.accept();
+        let got = server.request();
+        assert!(got.start.starts_with("POST "));
+        assert_eq!(got.text(), smuggled, "{got:?}");
+        server.answer("x");
+        assert_eq!(client.response().status, 200);
+    }
+}

@@ -143,3 +143,18 @@ fn another_upgrade_is_ignored() {
     server.answer("plain");
     assert_eq!(client.response().text(), "plain");
 }
+
+#[test]
+fn a_handshake_with_a_body_is_refused() {
+    // The replica would take the next request on that connection for the body.
+    for body in ["", "0123456789"] {
+        let origin = Origin::start();
+        let door = Door::start(&tables(&[&origin]));
+        let mut client = door.connect();
+        client.send(&format!(
+            "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 10\r\n\r\n{body}"
+        ));
+        assert_eq!(client.response().status, 400, "{body:?}");
+        assert!(origin.try_accept().is_none());
+    }
+}

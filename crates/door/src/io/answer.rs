@@ -71,6 +71,9 @@ pub fn take(held: &mut BytesMut, is_to_head: bool) -> Result<Option<Answer>, Bad
     }
     *head.headers_mut() = shared(parsed.headers, &held[..len])?;
     held.advance(len);
+    if held.is_empty() {
+        *held = BytesMut::new(); // An idle connection or stream holds no memory.
+    }
     let rest = rest(&mut head, is_to_head)?;
     let keeps_alive = match (&rest, head.version()) {
         (Rest::UntilClose, _) => false,
@@ -147,8 +150,9 @@ fn coded(headers: &HeaderMap, version: Version) -> Result<Rest, BadAnswer> {
 /// The length that is announced, which is then said once.
 fn length(headers: &mut HeaderMap) -> Result<Option<u64>, BadAnswer> {
     let mut said = tokens(headers, &CONTENT_LENGTH).map(digits);
-    let Some(first) = said.next() else {
-        return Ok(None);
+    let first = match said.next() {
+        None if !headers.contains_key(CONTENT_LENGTH) => return Ok(None),
+        first => first.flatten(),
     };
     let (mut is_same, mut is_repeated) = (true, false);
     for again in said {

@@ -141,6 +141,7 @@ impl Gate {
         self.searched = 0;
         self.link.response_done.set(false);
         self.link.request_done.set(false);
+        self.link.is_body_over.set(false);
         self.link.wait_for(Waiting::Nothing, u64::MAX);
     }
 

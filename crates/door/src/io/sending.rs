@@ -44,6 +44,8 @@ pub enum SendBody {
 /// A client's body with its bound.
 pub struct ClientBody {
     body: Incoming,
+    /// None: it is sent in chunks.
+    length: Option<u64>,
     left: u64,
     link: Rc<Link>,
 }
@@ -52,6 +54,7 @@ impl ClientBody {
     /// `most` bytes may come; one more is an error, and marks the link.
     pub fn new(body: Incoming, most: u64, link: Rc<Link>) -> ClientBody {
         ClientBody {
+            length: body.size_hint().exact(),
             body,
             left: most,
             link,
@@ -116,6 +119,8 @@ pub struct Sending {
     is_whole: bool,
     /// The socket takes no more; the answer may have come all the same.
     error: Option<io::Error>,
+    /// The client's body broke off.
+    is_broken_off: bool,
 }
 
 impl Sending {
@@ -129,12 +134,19 @@ impl Sending {
             is_begun: false,
             is_whole: true,
             error: None,
+            is_broken_off: false,
         }
     }
 
+    /// How long the body is, the body says: not what came as the client's Content-Length.
     pub fn new(request: Request<SendBody>) -> Sending {
         let (head, body) = request.into_parts();
-        let is_chunked = head.headers.contains_key(TRANSFER_ENCODING);
+        let length = match &body {
+            SendBody::Empty => head.headers.contains_key(CONTENT_LENGTH).then_some(0),
+            SendBody::Full(bytes) => Some(bytes.len() as u64),
+            SendBody::Stream(client) => client.length,
+        };
+        let is_chunked = matches!(body, SendBody::Stream(_)) && length.is_none();
         let announced = match is_chunked {
             true => tokens(&head.headers, &TRAILER)
                 .filter_map(|name| HeaderName::from_bytes(name).ok())
@@ -142,7 +154,7 @@ impl Sending {
             false => Vec::new(),
         };
         let mut piece = Piece {
-            before: written(&head),
+            before: written(&head, length, is_chunked),
             ..Piece::default()
         };
         let body = match body {
@@ -174,6 +186,10 @@ impl Sending {
         self.is_whole
     }
 
+    pub fn is_broken_off(&self) -> bool {
+        self.is_broken_off
+    }
+
     /// Why the socket takes no more.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
@@ -194,10 +210,11 @@ impl Sending {
                 }
                 Poll::Pending => return Ok(()),
             }
-            match self.poll_piece(cx) {
-                Poll::Ready(piece) => self.piece = piece?,
-                Poll::Pending => return Ok(()),
-            }
+            let Poll::Ready(piece) = self.poll_piece(cx) else {
+                return Ok(());
+            };
+            self.is_broken_off = piece.is_err();
+            self.piece = piece?;
         }
         Ok(())
     }
@@ -255,14 +272,22 @@ impl Sending {
     }
 }
 
-fn written(head: &request::Parts) -> Vec<u8> {
+fn written(head: &request::Parts, length: Option<u64>, is_chunked: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD_BYTES);
     let target = head.uri.path_and_query().map_or("/", |path| path.as_str());
     for part in [head.method.as_str(), " ", target, " HTTP/1.1\r\n"] {
         out.extend_from_slice(part.as_bytes());
     }
     for (name, value) in &head.headers {
-        write_field(&mut out, name, value.as_bytes());
+        if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING {
+            write_field(&mut out, name, value.as_bytes());
+        }
+    }
+    if let Some(length) = length {
+        write_field(&mut out, &CONTENT_LENGTH, length.to_string().as_bytes());
+    }
+    if is_chunked {
+        write_field(&mut out, &TRANSFER_ENCODING, b"chunked");
     }
     out.extend_from_slice(LINE_END);
     out

@@ -8,6 +8,7 @@ pub fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<It
     values
         .flat_map(|value| value.as_bytes().split(|b| *b == b','))
         .map(<[u8]>::trim_ascii)
+        .filter(|word| !word.is_empty())
 }
 
 /// Whether `token` is one of them.

@@ -71,8 +71,6 @@ struct Parts {
     is_head: bool,
     /// It asks for another protocol.
     asks_upgrade: bool,
-    /// Something was read since the request began.
-    is_answered: bool,
     /// Another request may follow, as far as is known.
     is_open: bool,
     idle_since_ns: u64,
@@ -101,6 +99,8 @@ impl Drop for Count {
 pub struct Unanswered {
     /// Not one byte of it left: it provably never ran.
     pub never_ran: bool,
+    /// The client's body broke off: no fault of the replica's.
+    pub is_broken_off: bool,
     pub reason: String,
 }
 
@@ -114,7 +114,6 @@ impl Upstream {
             rest: Rest::Nothing,
             is_head: false,
             asks_upgrade: false,
-            is_answered: false,
             is_open: true,
             idle_since_ns: 0,
             _count: Count::new(replica),
@@ -142,6 +141,11 @@ impl Upstream {
         matches!(self.0.rest, Rest::Chunks(_))
     }
 
+    /// Whether the client's body broke off.
+    pub fn is_broken_off(&self) -> bool {
+        self.0.sending.is_broken_off()
+    }
+
     /// How long what is left of the body is, where that is known.
     pub fn length(&self) -> Option<u64> {
         match self.0.rest {
@@ -164,10 +168,8 @@ impl Upstream {
     /// Looks whether the other side has closed it, or said what nobody asked; nobody is woken for it
     /// any more.
     pub fn settle(&mut self) {
-        let mut cx = Context::from_waker(Waker::noop());
-        let mut byte = [0];
-        let read = Pin::new(&mut self.0.sock).poll_read(&mut cx, &mut ReadBuf::new(&mut byte));
-        self.0.is_open &= read.is_pending();
+        let is_silent = self.0.is_silent(&mut Context::from_waker(Waker::noop()));
+        self.0.is_open &= is_silent;
     }
 
     /// Sends `request` and waits for the response head; `give_up` is asked on every wake.
@@ -182,7 +184,6 @@ impl Upstream {
         let parts = &mut *self.0;
         parts.is_head = request.method() == Method::HEAD;
         parts.asks_upgrade = request.headers().contains_key(UPGRADE);
-        parts.is_answered = false;
         parts.sending = Sending::new(request);
         after_the_others().await;
         let answered = poll_fn(|cx| match parts.poll_answer(cx) {
@@ -256,7 +257,14 @@ impl Upstream {
 impl Parts {
     /// Sends, and reads the head of the answer; heads that only announce it are passed over.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Response<()>>> {
+        // As long as not a byte has left, what there is to be read answers something else.
+        if !self.sending.is_begun() && !self.is_silent(cx) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
         self.send_on(cx)?;
+        if let (false, Some(error)) = (self.sending.is_begun(), self.sending.error()) {
+            return Poll::Ready(Err(error.kind().into()));
+        }
         loop {
             while let Some(answer) = answer::take(&mut self.held, self.is_head).map_err(invalid)? {
                 let status = answer.head.status();
@@ -274,6 +282,13 @@ impl Parts {
         }
     }
 
+    /// Whether the other side is open and says nothing.
+    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut byte = [0];
+        let read = Pin::new(&mut self.sock).poll_read(cx, &mut ReadBuf::new(&mut byte));
+        read.is_pending()
+    }
+
     fn begin_body(&mut self, answer: Answer) -> Response<()> {
         self.rest = answer.rest;
         self.is_open = answer.keeps_alive;
@@ -282,7 +297,8 @@ impl Parts {
 
     fn unanswered(&self, error: &io::Error) -> Unanswered {
         Unanswered {
-            never_ran: !self.sending.is_begun() && !self.is_answered,
+            never_ran: !self.sending.is_begun(),
+            is_broken_off: self.sending.is_broken_off(),
             reason: self.sending.error().unwrap_or(error).to_string(),
         }
     }
@@ -298,7 +314,6 @@ impl Parts {
             let mut read = ReadBuf::new(room);
             ready!(Pin::new(&mut self.sock).poll_read(cx, &mut read))?;
             self.held.extend_from_slice(read.filled());
-            self.is_answered |= !read.filled().is_empty();
             Poll::Ready(Ok(read.filled().len()))
         })
     }

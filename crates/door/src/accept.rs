@@ -142,7 +142,8 @@ pub async fn serve(door: Rc<Door>, link: Rc<Link>) {
         body_timeout_ns: limits.body_timeout_ms * 1_000_000,
     };
     let mut gate = Gate::new(link.clone(), limits);
-    let first = poll_fn(|cx| poll_first(&door, &link, &mut gate, cx)).await;
+    let mut is_told = false;
+    let first = poll_fn(|cx| poll_first(&door, &link, &mut gate, &mut is_told, cx)).await;
     let (gate, end) = match first {
         Some(end) => (gate, end),
         None => Box::pin(serve_http(&door, &link, gate, limits)).await,
@@ -155,12 +156,10 @@ fn poll_first(
     door: &Door,
     link: &Link,
     gate: &mut Gate,
+    is_told: &mut bool,
     cx: &mut Context<'_>,
 ) -> Poll<Option<End>> {
     begin_turn(link, cx);
-    if door.is_closing(link.origin) {
-        return Poll::Ready(Some(End::Done));
-    }
     let polled = gate.poll_head(cx);
     if let Some(reject) = link.reject.borrow_mut().take() {
         return Poll::Ready(Some(End::Rejected(reject)));
@@ -169,6 +168,11 @@ fn poll_first(
         Poll::Ready(Ok(true)) => Poll::Ready(None),
         Poll::Ready(Ok(false)) => Poll::Ready(Some(End::Done)),
         Poll::Ready(Err(_)) => Poll::Ready(Some(End::Broken)),
+        // A request that has come is answered even now; of a connection just accepted that is not known
+        // before the next turn, for which the drain wakes it.
+        Poll::Pending if door.is_closing(link.origin) && std::mem::replace(is_told, true) => {
+            Poll::Ready(Some(End::Done))
+        }
         Poll::Pending => overdue(link).map_or(Poll::Pending, |end| Poll::Ready(Some(end))),
     }
 }
@@ -207,10 +211,13 @@ fn poll(
     cx: &mut Context<'_>,
 ) -> Poll<End> {
     begin_turn(link, cx);
-    if door.is_closing(link.origin) && !std::mem::replace(is_told, true) {
+    let mut polled = server.poll_without_shutdown(cx);
+    // Told before it has read, hyper would close over a request that has come.
+    let is_closing = polled.is_pending() && door.is_closing(link.origin);
+    if is_closing && !std::mem::replace(is_told, true) {
         Pin::new(&mut *server).graceful_shutdown();
+        polled = server.poll_without_shutdown(cx);
     }
-    let polled = server.poll_without_shutdown(cx);
     if let Some(reject) = link.reject.borrow_mut().take() {
         return Poll::Ready(End::Rejected(reject));
     }

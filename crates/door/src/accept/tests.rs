@@ -2,11 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream as StdUnix;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::*;
 use crate::args::Args;
+use crate::door::Phase;
+use crate::io::unix::UnixSock;
 use crate::tables::Address;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -110,7 +114,7 @@ fn a_panic_ends_its_connection_alone_gives_its_slot_back_and_is_counted() {
             "the slot is free"
         );
     }
-    let mut admin = std::os::unix::net::UnixStream::connect(admin).unwrap();
+    let mut admin = StdUnix::connect(admin).unwrap();
     let metrics = get(&mut admin, "/metrics").unwrap();
     for line in [
         "preroll_door_panics_total 3",
@@ -124,4 +128,39 @@ fn a_panic_ends_its_connection_alone_gives_its_slot_back_and_is_counted() {
         );
     }
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// What a client reads that sent `request` to a door which accepted it at its very end.
+async fn at_the_end(request: &str) -> String {
+    let door = Door::new(Args::default()).unwrap();
+    door.phase.set(Phase::Closing);
+    let (ours, mut theirs) = StdUnix::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    theirs.write_all(request.as_bytes()).unwrap();
+    let sock = UnixSock::new(tokio::net::UnixStream::from_std(ours).unwrap()).unwrap();
+    let alarm = door.alarms.take();
+    let link = Link::new(Sock::Unix(sock), Origin::Public, String::new(), alarm);
+    let serving = tokio::task::spawn_local(serve(door.clone(), Rc::new(link)));
+    while !serving.is_finished() {
+        tokio::task::yield_now().await;
+        door.wake_links();
+    }
+    let mut answer = String::new();
+    theirs.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_request_that_came_with_its_connection_is_answered_even_at_the_end() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let answer = at_the_end("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer:?}");
+        assert_eq!(at_the_end("GET /heal").await, "");
+        assert_eq!(at_the_end("").await, "");
+    });
 }

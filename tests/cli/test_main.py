@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,31 +20,6 @@ def test_help_imports_nothing_heavy() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("Usage: preroll COMMAND")
-
-
-@pytest.mark.parametrize("given", [None, "logfire"])
-def test_serve_looks_for_no_plugin_that_would_see_its_app_file(
-    given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "nosy.py").write_text("print('a plugin of pydantic was loaded')")
-    info = tmp_path / "nosy-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Name: nosy\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[pydantic]\nnosy = nosy:plugin\n")
-    app = tmp_path / "app.toml"
-    app.write_text('[stage.a]\nengine = "url"\nurl = "http://127.0.0.1:1"\n')
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.delenv(main.PLUGINS, raising=False)
-    if given is not None:
-        monkeypatch.setenv(main.PLUGINS, given)
-    code = (
-        "import os; from preroll.cli.main import PLUGINS, quick_imports\n"
-        "with quick_imports(): import preroll.cli.serve as serve\n"
-        f"app = serve.read_app({str(app)!r}, None, [], ())\n"
-        "print(*app.stages, os.environ.get(PLUGINS))"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert found.stdout == f"a {given}\n", found
 
 
 def test_every_listed_command_exists_and_has_help(capsys: pytest.CaptureFixture[str]) -> None:

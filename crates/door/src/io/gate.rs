@@ -147,8 +147,8 @@ impl Gate {
 
     /// Keeps a body that came whole with its head: what is left for hyper to find.
     ///
-    /// hyper would make a channel for it and take another turn to fill it. It is shown a length of as
-    /// many zeros instead; the replica is told the true one (see `send`).
+    /// hyper would make a channel for it and take another turn to fill it. It is shown a length of
+    /// zeros instead; the replica is told the true one (see `sending`).
     fn take_body(&mut self, head: &Head) -> Framing {
         let Framing::Length(length @ 1..) = head.framing else {
             return head.framing;
@@ -158,9 +158,9 @@ impl Gate {
             return head.framing;
         }
         let body = Bytes::copy_from_slice(&self.held[head.len..end]);
-        let behind = self.held.split_off(end);
-        self.held.truncate(head.len);
-        self.held.extend_from_slice(&behind);
+        let num_behind = self.held.len() - end;
+        self.held.copy_within(end.., head.len);
+        self.held.truncate(head.len + num_behind);
         self.held[head.length_at.0..head.length_at.1].fill(b'0');
         *self.link.body.borrow_mut() = Some(body);
         Framing::Length(0)

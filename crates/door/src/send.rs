@@ -375,7 +375,6 @@ fn answer(
     account.answered(parts.status, content_type);
     bounds.arm(link, recent_ns());
     let takes_chunks = version == Version::HTTP_11 && !headers.contains_key(CONTENT_LENGTH);
-    let link = link.clone();
     let relay = Relay::new(
         upstream,
         backend,
@@ -384,7 +383,7 @@ fn answer(
         bounds,
         takes_chunks,
     );
-    let mut response = Response::new(OutBody::relay(&link, relay));
+    let mut response = Response::new(OutBody::relay(link, relay));
     *response.status_mut() = parts.status;
     *response.headers_mut() = headers;
     response

@@ -44,8 +44,6 @@ pub enum SendBody {
 /// A client's body with its bound.
 pub struct ClientBody {
     body: Incoming,
-    /// None: it is sent in chunks.
-    length: Option<u64>,
     left: u64,
     link: Rc<Link>,
 }
@@ -54,7 +52,6 @@ impl ClientBody {
     /// `most` bytes may come; one more is an error, and marks the link.
     pub fn new(body: Incoming, most: u64, link: Rc<Link>) -> ClientBody {
         ClientBody {
-            length: body.size_hint().exact(),
             body,
             left: most,
             link,
@@ -144,7 +141,7 @@ impl Sending {
         let length = match &body {
             SendBody::Empty => head.headers.contains_key(CONTENT_LENGTH).then_some(0),
             SendBody::Full(bytes) => Some(bytes.len() as u64),
-            SendBody::Stream(client) => client.length,
+            SendBody::Stream(client) => client.body.size_hint().exact(),
         };
         let is_chunked = matches!(body, SendBody::Stream(_)) && length.is_none();
         let announced = match is_chunked {

@@ -2,17 +2,15 @@
 
 mod common;
 
-use common::{Client, Door, Origin, eventually, tables};
+use common::{Client, Door, Origin, asked, eventually, tables};
 
-/// A request that the replica has taken and not answered.
-fn asked() -> (Origin, Door, Client, Client) {
-    let origin = Origin::start();
-    let door = Door::start(&tables(&[&origin]));
-    let mut client = door.connect();
+/// The next exchange is on another connection.
+fn serves_on_another(client: &mut Client, origin: &Origin) {
     client.post("/", "{}");
-    let mut server = origin.accept();
-    server.request();
-    (origin, door, client, server)
+    let mut next = origin.accept();
+    next.request();
+    next.answer("next");
+    assert_eq!(client.response().text(), "next");
 }
 
 /// The same client and the same replica have another exchange, on the connection that they had.
@@ -90,11 +88,7 @@ fn an_answer_that_ends_with_its_connection_passes_and_the_next_is_on_another() {
         server.send("two");
         drop(server);
         assert_eq!(client.chunks(), (b"two".to_vec(), true), "{head:?}");
-        client.post("/", "{}");
-        let mut next = origin.accept();
-        next.request();
-        next.answer("next");
-        assert_eq!(client.response().text(), "next");
+        serves_on_another(&mut client, &origin);
     }
 }
 
@@ -103,12 +97,8 @@ fn a_connection_that_the_replica_will_close_is_not_used_again() {
     let (origin, _door, mut client, mut server) = asked();
     server.send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab");
     assert_eq!(client.response().text(), "ab");
-    client.post("/", "{}");
-    let mut next = origin.accept();
-    next.request();
+    serves_on_another(&mut client, &origin);
     assert_eq!(server.rest(), b"", "nothing more was said there");
-    next.answer("next");
-    assert_eq!(client.response().text(), "next");
 }
 
 #[test]
@@ -126,11 +116,7 @@ fn what_is_said_behind_an_answer_or_unasked_is_no_answer_to_the_next() {
             server.send(&format!("{answer}{extra}"));
             assert_eq!(client.response().text(), "ab");
         }
-        client.post("/", "{}");
-        let mut next = origin.accept();
-        next.request();
-        next.answer("next");
-        assert_eq!(client.response().text(), "next");
+        serves_on_another(&mut client, &origin);
     }
 }
 

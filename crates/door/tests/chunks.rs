@@ -2,21 +2,10 @@
 
 mod common;
 
-use common::{Client, Door, Origin, tables};
+use common::{Door, Origin, asked, tables};
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
                     Transfer-Encoding: chunked\r\n\r\n";
-
-/// A request that the replica has taken and not answered.
-fn asked() -> (Door, Client, Client) {
-    let origin = Origin::start();
-    let door = Door::start(&tables(&[&origin]));
-    let mut client = door.connect();
-    client.post("/", "{}");
-    let mut server = origin.accept();
-    server.request();
-    (door, client, server)
-}
 
 fn chunk(data: &str) -> String {
     format!("{:x}\r\n{data}\r\n", data.len())
@@ -25,7 +14,7 @@ fn chunk(data: &str) -> String {
 #[test]
 fn an_answer_is_the_same_wherever_it_is_cut_and_the_connection_serves_again() {
     let answer = format!("{HEAD}5\r\nhello\r\n1 ;x=y\r\n,\r\n6\r\n world\r\n0\r\n\r\n");
-    let (door, mut client, mut server) = asked();
+    let (_origin, door, mut client, mut server) = asked();
     for cut in 1..answer.len() {
         server.send(&answer[..cut]);
         door.state(); // It answers by the same loop: what was sent before has been read.
@@ -46,7 +35,7 @@ fn an_answer_is_the_same_wherever_it_is_cut_and_the_connection_serves_again() {
 
 #[test]
 fn heads_before_the_answers_own_are_not_taken_for_it() {
-    let (_door, mut client, mut server) = asked();
+    let (_origin, _door, mut client, mut server) = asked();
     server.send("HTTP/1.1 103 Early Hints\r\nX-Note: chunked\r\n\r\n");
     server.send(&format!("{HEAD}{}0\r\n\r\n", chunk("data: x\n\n")));
     let mut head = client.head();
@@ -76,7 +65,7 @@ fn an_older_client_gets_the_data_alone() {
 
 #[test]
 fn another_coding_below_the_chunks_passes() {
-    let (_door, mut client, mut server) = asked();
+    let (_origin, _door, mut client, mut server) = asked();
     server.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n");
     server.send(&format!("{}0\r\n\r\n", chunk("not looked into")));
     client.head();
@@ -85,7 +74,7 @@ fn another_coding_below_the_chunks_passes() {
 
 #[test]
 fn a_client_that_does_not_read_loses_nothing_and_holds_nobody_up() {
-    let (door, mut client, mut server) = asked();
+    let (_origin, door, mut client, mut server) = asked();
     let piece = "x".repeat(100_000);
     let sending = std::thread::spawn(move || {
         server.send(HEAD);
@@ -115,7 +104,7 @@ fn a_client_that_does_not_read_loses_nothing_and_holds_nobody_up() {
 
 #[test]
 fn a_client_that_leaves_with_data_unread_frees_its_slot() {
-    let (door, mut client, mut server) = asked();
+    let (_origin, door, mut client, mut server) = asked();
     server.send(HEAD);
     server.send(&chunk("data: x\n\n"));
     client.until(b"data: x\n\n");
@@ -139,7 +128,7 @@ fn a_client_that_leaves_with_data_unread_frees_its_slot() {
 #[test]
 fn framing_that_is_none_breaks_the_stream_and_the_connection() {
     for wrong in ["zz\r\n", "5\n", "-1\r\n", "ffffffffffffffff\r\n", "\r\n"] {
-        let (door, mut client, mut server) = asked();
+        let (_origin, door, mut client, mut server) = asked();
         server.send(&format!("{HEAD}{}", chunk("data: x\n\n")));
         client.until(b"data: x\n\n\r\n");
         server.send(wrong);

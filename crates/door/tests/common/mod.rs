@@ -151,6 +151,17 @@ pub fn tables(replicas: &[&Origin]) -> Value {
     })
 }
 
+/// A request that the replica has taken and not answered.
+pub fn asked() -> (Origin, Door, Client, Client) {
+    let origin = Origin::start();
+    let door = Door::start(&tables(&[&origin]));
+    let mut client = door.connect();
+    client.post("/", "{}");
+    let mut server = origin.accept();
+    server.request();
+    (origin, door, client, server)
+}
+
 /// A server that hands each connection to the test.
 pub struct Origin {
     pub path: PathBuf,

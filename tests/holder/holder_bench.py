@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from preroll.backends.holder_start import find_program
+from preroll.backends.holder_program import find_program
 
 TIMEOUT_S = 60.0
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from holder_bench import Bench
 
-from preroll.backends.holder_start import find_program
+from preroll.backends.holder_program import find_program
 
 STATUS_FIELDS = {
     "version",

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from preroll.backends.base import Exit, ProcessState, ProcessStatus
-from preroll.cli.serve import app_name, read_app, split_flags
+from preroll.cli.serve import split_flags
+from preroll.cli.service import app_name, read_app
 from preroll.config import parse_app
 from preroll.engines.base import get_engine
 from preroll.errors import InputError, UnavailableError

@@ -18,10 +18,10 @@ from preroll.backends.base import (
     ProcessStatus,
     Usage,
 )
+from preroll.backends.holder_program import SPEC_VERSION
 from preroll.errors import UnavailableError
 
 CALL_TIMEOUT_S = 10.0
-SPEC_VERSION = 1
 MAX_REPLY_BYTES = 1 << 20
 """A line's text is 16 KiB at most; escaped as JSON it is six times that."""
 

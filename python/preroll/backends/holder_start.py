@@ -1,123 +1,17 @@
-"""Starting a holder: a detached process that says on stderr why it cannot, or lets go of it."""
+"""Waiting for a holder to be up, and for its end while we live."""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import json
-import logging
 import os
-import shutil
-import subprocess
-import sysconfig
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
-from preroll.backends.base import ProcessSpec
-from preroll.backends.holder_client import SPEC_VERSION
+from preroll.backends.holder_program import Detached, Spawned
 from preroll.errors import InputError, UnavailableError
 
-_logger = logging.getLogger("preroll.backends")
-
-PROGRAM = "preroll-holder"
 BUSY_WAIT_S = 0.5
 """How long a folder's last holder, released already, may take to be gone."""
 START_TIMEOUT_S = 30.0
 """A holder is up in milliseconds; on a machine that swaps it may take its time."""
-
-
-class FolderBusyError(InputError):
-    """A holder has the folder: for good, or for the moment that it takes to end."""
-
-
-def find_program() -> Path:
-    """The holder program that came with this installation, else the one in PATH."""
-    scripts = Path(sysconfig.get_path("scripts"))
-    if (scripts / PROGRAM).is_file():
-        return scripts / PROGRAM
-    found = shutil.which(PROGRAM)
-    if found is None:
-        raise UnavailableError(
-            f"{PROGRAM} is neither in {scripts} nor in PATH; it is part of the package"
-            " preroll-bin: pip install --force-reinstall preroll-bin"
-        )
-    return Path(found)
-
-
-def to_json(spec: ProcessSpec, folder: Path, socket: Path) -> dict[str, Any]:
-    """The specification as docs/protocol.md has it."""
-    limits, restart = spec.limits, spec.restart
-    return {
-        "version": SPEC_VERSION,
-        "id": spec.id,
-        "dir": str(folder),
-        "socket": str(socket),
-        "argv": list(spec.argv),
-        "env": _text_only(spec.env),
-        "cwd": str(spec.cwd),
-        "stdio": spec.stdio.value,
-        "listen": [{"name": one.name, "address": one.address} for one in spec.listen],
-        "limits": {
-            "memory_bytes": limits.memory_bytes,
-            "cpus": None if limits.cpus is None else list(limits.cpus),
-            "nice": limits.nice,
-        },
-        "log": {"max_bytes": spec.log_bytes, "files": spec.log_files},
-        "tail_lines": spec.tail_lines,
-        "restart": restart
-        and {"min_ms": round(restart.min_s * 1000), "max_ms": round(restart.max_s * 1000)},
-        "stop": {"signal": spec.stop_signal, "grace_ms": round(spec.grace_s * 1000)},
-        "orphans": spec.orphans.value,
-        "exact_stamps": spec.exact_stamps,
-    }
-
-
-def _text_only(env: Mapping[str, str]) -> dict[str, str]:
-    """Without variables that are no UTF-8: an inherited oddity must not stop every start."""
-    kept = {key: value for key, value in env.items() if _is_text(key) and _is_text(value)}
-    if dropped := [key for key in env if key not in kept]:
-        _logger.warning("left out of the environment, as they are not UTF-8: %a", dropped)
-    return kept
-
-
-def _is_text(value: str) -> bool:
-    """False for the lone surrogates by which Python carries bytes that are no UTF-8."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def write_spec(folder: Path, value: dict[str, Any]) -> Path:
-    """Writes spec.json, never under a running holder. Raises InputError with what to do."""
-    path = folder / "spec.json"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(file, "w") as out:
-                json.dump(value, out)
-        finally:
-            os.close(lock)
-    except BlockingIOError as error:
-        raise FolderBusyError(
-            f"{value['id']}: another holder runs in {folder}; an id names one process: stop that"
-            " one or take another id"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be written: {error}") from error
-    return path
-
-
-class _Detached(subprocess.Popen[bytes]):
-    """A process that outlives us: letting go of it is no mistake to be warned of."""
-
-    def __del__(self) -> None:
-        pass
 
 
 class Reaper:
@@ -126,7 +20,7 @@ class Reaper:
     def __init__(self) -> None:
         self._pidfds: set[int] = set()
 
-    def watch(self, process: _Detached) -> None:
+    def watch(self, process: Detached) -> None:
         loop = asyncio.get_running_loop()
         pidfd = os.pidfd_open(process.pid)
         self._pidfds.add(pidfd)
@@ -147,33 +41,18 @@ class Reaper:
         self._pidfds.clear()
 
 
-async def start_holder(program: Path, spec_path: Path, reaper: Reaper) -> None:
+async def settled(spawned: Spawned, reaper: Reaper) -> None:
     """Returns when the holder runs and has started its child (or knows why it could not).
 
     Raises InputError with the holder's complaint, UnavailableError when it says nothing.
     """
-    read_end, write_end = os.pipe()
+    reaper.watch(spawned.process)
     try:
-        process = _Detached(
-            [program, spec_path],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=write_end,
-            cwd="/",
-            start_new_session=True,
-        )
-    except OSError as error:
-        os.close(read_end)
-        raise UnavailableError(f"{program} cannot be started: {error}") from error
-    finally:
-        os.close(write_end)
-    reaper.watch(process)
-    try:
-        complaint = await read_to_end(read_end)
+        complaint = await read_to_end(spawned.complaints)
     except TimeoutError as error:
-        process.kill()
+        spawned.process.kill()
         raise UnavailableError(
-            f"{program} for {spec_path} was not up within {START_TIMEOUT_S:g} s"
+            f"the holder for {spawned.spec_path} was not up within {START_TIMEOUT_S:g} s"
         ) from error
     if complaint:
         raise InputError(complaint.decode(errors="replace").strip())

@@ -12,15 +12,15 @@ from preroll.backends import adoption
 from preroll.backends.base import Adoption, Line, ProcessSpec, ProcessStatus
 from preroll.backends.fork_start import fork_holder
 from preroll.backends.holder_client import CALL_TIMEOUT_S, HolderClient, parse_status
-from preroll.backends.holder_start import (
-    BUSY_WAIT_S,
+from preroll.backends.holder_program import (
     FolderBusyError,
-    Reaper,
+    Spawned,
     find_program,
-    start_holder,
+    spawn_holder,
     to_json,
     write_spec,
 )
+from preroll.backends.holder_start import BUSY_WAIT_S, Reaper, settled
 from preroll.backends.sockets import prepare_run
 from preroll.errors import PrerollError, UnavailableError
 
@@ -55,10 +55,14 @@ class LocalBackend:
         self._starting.add(spec.id)
         try:
             path = await self._write_spec(spec)
-            await start_holder(self._program, path, self._reaper)
+            await settled(spawn_holder(self._program, path), self._reaper)
             return await client.status()
         finally:
             self._starting.discard(spec.id)
+
+    async def take(self, begun: Spawned) -> None:
+        """A holder that was begun before this object was there: waits until it is up."""
+        await settled(begun, self._reaper)
 
     async def fork(self, spec: ProcessSpec, server: Path) -> ProcessStatus:
         self._starting.add(spec.id)

@@ -8,20 +8,12 @@ from typing import Any
 
 from preroll.config.load import app_of_data
 from preroll.config.schema import App
+from preroll.engines.usage import USAGE
 from preroll.errors import InputError
 
 STAGE = "main"
 """The name of the only stage of an app without a file."""
 
-USAGE = {
-    "llama.cpp": "preroll serve llama.cpp FILE.gguf|pkg:NAME [-- FLAGS]",
-    "vllm": "preroll serve vllm ORG/MODEL [-- FLAGS]",
-    "sglang": "preroll serve sglang ORG/MODEL [-- FLAGS]",
-    "trtllm": "preroll serve trtllm ORG/MODEL [-- FLAGS]",
-    "asgi": "preroll serve asgi MODULE:APP [-- FLAGS]",
-    "command": "preroll serve command -- PROGRAM ARGUMENTS, with {port} or {socket} among them",
-    "url": "preroll serve url http://HOST:PORT",
-}
 _KEY = {"asgi": "app", "url": "url"}
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from preroll.config.problems import Problem
 from preroll.config.secrets import resolve_secret
 from preroll.engines.base import Call, Engine
+from preroll.engines.python_environment import PRINTS_AT_ONCE
 from preroll.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,11 +42,8 @@ class Address:
 
 
 def environment(stage: Stage, directory: Path) -> tuple[dict[str, str], frozenset[str]]:
-    """The stage's `env` with its secrets resolved, and those secrets (to be kept out of logs).
-
-    A Python program is made to print at once: a line that waits in a buffer is stamped too late.
-    """
-    env: dict[str, str] = {"PYTHONUNBUFFERED": "1"}
+    """The stage's `env` with its secrets resolved, and those secrets (to be kept out of logs)."""
+    env = dict(PRINTS_AT_ONCE)
     secrets: set[str] = set()
     for name, value in stage.env.items():
         if isinstance(value, str):

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from preroll.config.problems import Problem
 from preroll.core import Wait
 from preroll.engines import common, python_source
-from preroll.engines.base import Engine, Fork, Launch, Listens, Mark, Probe
+from preroll.engines.base import Engine, Launch, Listens, Mark, Probe
 from preroll.engines.python_environment import Environment
 
 if TYPE_CHECKING:
     from preroll.config.schema import Stage
 
 WORKER = "preroll.worker"
-FORK_SERVER = "preroll.worker.forkserver"
 VARIABLE = "PREROLL_WORKER"
 VERSION = 1
 INTERNAL_SOCKET = "internal.sock"
@@ -71,7 +70,7 @@ class Python(Engine):
         settings = json.dumps(self._settings(stage, at), separators=(",", ":"))
         env |= python.variables(env)
         cwd = common.working_directory(stage, directory)
-        fork = Fork(str(python.program), FORK_SERVER, stage.imports, env, cwd)
+        fork = python.fork_server(stage.imports, env, cwd)
         return Launch(
             argv=(str(python.program), "-m", WORKER, str(stage.stage_class), *listen),
             env={**env, VARIABLE: settings},

@@ -10,15 +10,19 @@ import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import preroll
+from preroll.engines.base import Fork
 from preroll.errors import InputError
 from preroll.fingerprints import cache_path
 
+FORK_SERVER = "preroll.worker.forkserver"
+PRINTS_AT_ONCE = {"PYTHONUNBUFFERED": "1"}
+"""A line that waits in a buffer is stamped too late."""
 INSTALL = "the worker needs it, and nothing else"
 
 
@@ -66,6 +70,10 @@ class Environment:
             return {}
         paths = [str(package_folder()), *filter(None, [env.get("PYTHONPATH")])]
         return {"PYTHONPATH": os.pathsep.join(paths)}
+
+    def fork_server(self, imports: Sequence[str], env: Mapping[str, str], cwd: Path) -> Fork:
+        """The process that replicas with this environment are forked from."""
+        return Fork(str(self.program), FORK_SERVER, tuple(imports), env, cwd)
 
 
 def package_folder() -> Path:

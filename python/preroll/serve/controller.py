@@ -21,6 +21,7 @@ from preroll.core import Decision
 from preroll.engines.base import Listens, get_engine
 from preroll.errors import PrerollError, UnavailableError
 from preroll.events import EventLog, read
+from preroll.serve.ahead import Ahead
 from preroll.serve.door import NEW_DOOR, Door, DoorEvent, is_fresh
 from preroll.serve.doorhouse import DoorHouse
 from preroll.serve.forkservers import ForkServers
@@ -36,9 +37,6 @@ from preroll.serve.statedir import Lock, StateDir, forget_old, read_json, write_
 from preroll.serve.tables import tables
 from preroll.serve.upstream import UrlRunner
 
-DRAIN_S = 30.0
-"""How long a stop lets running streams end, when nothing else is said."""
-
 SECOND_LOOK_S = 2.0
 """A holder that the last control was just starting when it was killed is found by then."""
 
@@ -48,12 +46,21 @@ _logger = logging.getLogger("preroll.serve")
 class Controller:
     """Runs one app from one state directory until `stop` or `leave`."""
 
-    def __init__(self, app: App, state: StateDir, watcher: Watcher | None = None) -> None:
-        """Takes the lock. Raises UnavailableError when another `preroll serve` has it."""
+    def __init__(
+        self,
+        app: App,
+        state: StateDir,
+        watcher: Watcher | None = None,
+        ahead: Ahead | None = None,
+    ) -> None:
+        """Takes the lock, or that of `ahead`, and what was begun there.
+
+        Raises UnavailableError when another `preroll serve` has it.
+        """
         self.app = app
         self.state = state
         state.prepare()
-        self._lock = Lock(state)
+        self._lock = ahead.lock if ahead else Lock(state)
         self._backend = LocalBackend(state.root)
         self.services = Services(app.directory, state, EventLog(state.events), self._backend)
         if watcher is not None:
@@ -69,18 +76,23 @@ class Controller:
         self.warnings: list[str] = []
         self._is_ready = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._begun = ahead.hand_over() if ahead else {}
 
     async def start(self) -> None:
         """Adopts what runs, then brings up the rest. Raises PrerollError when it cannot."""
         self.services.record(
             "serve_started", data={"version": __version__, "app": str(self.app.path)}
         )
+        for spawned in self._begun.values():
+            with suppress(PrerollError):  # the one who needs it will find that it is not there
+                await self._backend.take(spawned)
         limits = await self.services.blocking(with_limits, self.app)
         self.app = limits.app
         self.warnings += limits.warnings
         self._make_stages(limits.sources)
         if any(s.stage.gpus or s.stage.gpu_memory_bytes for s in self.stages.values()):
             self.services.devices = Devices(await self.services.blocking(detect))
+        self.services.forks.begun(self._begun)
         adoption = await self.services.backend.adopt()
         self._adopt_replicas(adoption)
         self.services.publisher.write_first()
@@ -115,6 +127,7 @@ class Controller:
     async def abandon(self) -> None:
         """After a failed `start`: ends what it has begun, leaves what it had adopted."""
         await self._end_tasks()
+        await asyncio.gather(*(self._end(name) for name in self._begun))
         for stage in self.stages.values():
             stage.leave()
         self._close("failed")
@@ -124,7 +137,7 @@ class Controller:
         with suppress(PrerollError):
             await self._backend.kill(self.house.id)
 
-    async def stop(self, drain_s: float = DRAIN_S) -> None:
+    async def stop(self, drain_s: float) -> None:
         """Ends everything: the door first, so that what was admitted is finished."""
         self.services.record("serve_stopping", data={"drain_s": drain_s})
         await self._end_tasks()

@@ -7,34 +7,33 @@ and the reason is an event. A server is ended by nothing but the end of the app.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
+import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from preroll.backends.base import HolderRefusedError, Orphans, ProcessSpec
+from preroll.backends.base import HolderRefusedError, ProcessSpec
 from preroll.backends.fork_start import ask_fork_server
 from preroll.engines.base import Fork, Launch
 from preroll.errors import PrerollError, UnavailableError
-from preroll.serve.spawning import environment
+from preroll.serve.fork_process import process, server_id, socket_name
 
 if TYPE_CHECKING:
     from preroll.serve.services import Services
 
-PREFIX = "forkserver-"
 MAX_FAILURES = 3
 """A server that has died so often is not tried again until control is started anew."""
 STATE_TIMEOUT_S = 5.0
-ROOM = "PREROLL_ROOM"
-ROOM_BYTES = 4096
-"""A fork shows its own environment in the memory of its parent's: there must be enough."""
 
 
 @dataclass(slots=True)
 class ForkServer:
-    """One server; `refusal` is why it may not be forked from, once that is known for good."""
+    """One server; `refusal` is why it may not be forked from, once that is known for good.
+
+    `is_begun`: it runs, and need not listen yet.
+    """
 
     id: str
     fork: Fork
@@ -43,6 +42,7 @@ class ForkServer:
     refusal: str | None = None
     failures: int = 0
     imports_s: float | None = None
+    is_begun: bool = False
 
 
 class ForkServers:
@@ -56,6 +56,11 @@ class ForkServers:
         """Makes the server of such launches known, so that a running one is not dismissed."""
         if launch.fork is not None and not launch.pty:
             self._server(launch.fork)
+
+    def begun(self, process_ids: Collection[str]) -> None:
+        """Says of which of the expected servers the processes were begun ahead."""
+        for server in self._servers.values():
+            server.is_begun = server.id in process_ids
 
     @property
     def ids(self) -> set[str]:
@@ -81,12 +86,11 @@ class ForkServers:
         await self._services.backend.start(spec)
 
     def _server(self, fork: Fork) -> ForkServer:
-        facts = (fork.python, sorted(fork.env.items()), str(fork.cwd), fork.imports)
-        server_id = PREFIX + hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:10]
-        if server_id not in self._servers:
-            socket = self._services.state.socket(f"{server_id}.fork")
-            self._servers[server_id] = ForkServer(server_id, fork, socket)
-        return self._servers[server_id]
+        name = server_id(fork)
+        if name not in self._servers:
+            socket = self._services.state.socket(socket_name(name))
+            self._servers[name] = ForkServer(name, fork, socket)
+        return self._servers[name]
 
     async def _refusal(self, server: ForkServer, timeout_s: float) -> str | None:
         """Why the server may not be forked from; None: it may, and is ready to."""
@@ -105,30 +109,39 @@ class ForkServers:
 
     async def _state(self, server: ForkServer, timeout_s: float) -> dict[str, Any]:
         """The server's own word; it is started where nobody listens."""
-        with suppress(UnavailableError):
-            return await self._ask(server, STATE_TIMEOUT_S if server.imports_s else timeout_s)
-        await self._end(server)
-        with suppress(OSError):
-            server.socket.unlink(missing_ok=True)
-        await self._services.backend.start(self._spec(server))
-        imports = {"imports": list(server.fork.imports)}
-        self._services.record("fork_server_started", None, server.id, imports)
+        if not server.is_begun:
+            with suppress(UnavailableError):
+                return await self._ask(server, STATE_TIMEOUT_S if server.imports_s else timeout_s)
+            await self._end(server)
+            with suppress(OSError):
+                server.socket.unlink(missing_ok=True)
+            await self._services.backend.start(process(server.fork, server.socket))
+        data = {"imports": list(server.fork.imports), "ahead": server.is_begun}
+        self._services.record("fork_server_started", None, server.id, data)
+        server.is_begun = False
+        state = await self._first_word(server, timeout_s)
+        self._services.record("fork_server_ready", None, server.id, state)
+        return state
+
+    async def _first_word(self, server: ForkServer, timeout_s: float) -> dict[str, Any]:
+        """Of a server that has just been started."""
         ended = asyncio.create_task(self._services.backend.wait(server.id))
         asked = asyncio.create_task(self._listening(server, timeout_s))
         try:
             await asyncio.wait((ended, asked), return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
                 raise UnavailableError("it ended before it could fork")
-            state = asked.result()
+            return asked.result()
         finally:
             ended.cancel()
             asked.cancel()
-        self._services.record("fork_server_ready", None, server.id, state)
-        return state
 
     async def _listening(self, server: ForkServer, timeout_s: float) -> dict[str, Any]:
         """Its socket is there in a moment; its answer takes as long as its imports."""
-        while not server.socket.exists():  # noqa: ASYNC110 -- another process makes it
+        deadline_s = time.monotonic() + timeout_s
+        while not server.socket.exists():
+            if time.monotonic() > deadline_s:
+                raise UnavailableError(f"it did not listen within {timeout_s:g} s")
             await asyncio.sleep(0.005)
         return await self._ask(server, timeout_s)
 
@@ -150,15 +163,3 @@ class ForkServers:
         with suppress(PrerollError):
             await self._services.backend.kill(server.id)
             await self._services.backend.release(server.id)
-
-    def _spec(self, server: ForkServer) -> ProcessSpec:
-        fork = server.fork
-        module = ("-m", fork.module, "--uds", str(server.socket), "--", *fork.imports)
-        return ProcessSpec(
-            id=server.id,
-            argv=(fork.python, *module),
-            env=environment({**fork.env, ROOM: "x" * ROOM_BYTES}),
-            cwd=fork.cwd,
-            orphans=Orphans.FREE,
-            grace_s=2.0,
-        )

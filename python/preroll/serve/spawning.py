@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from preroll.backends.base import Limits, Listen, ProcessSpec, Restart, Stdio
-from preroll.backends.devices import Assignment
 from preroll.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from preroll.backends.devices import Assignment
     from preroll.config import Stage
     from preroll.engines.base import Launch
 

@@ -11,7 +11,7 @@ from preroll.backends.local import LocalBackend
 from preroll.errors import InputError, PrerollError, UnavailableError
 from preroll.serve.door import Door
 from preroll.serve.doorhouse import DOOR_ID
-from preroll.serve.forkservers import PREFIX
+from preroll.serve.fork_process import PREFIX
 from preroll.serve.record import ReplicaRecord
 from preroll.serve.statedir import StateDir, owner, read_json
 

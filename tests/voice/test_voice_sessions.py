@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,10 +61,14 @@ def with_mark(speech: sounds.Samples, mark: int) -> sounds.Samples:
     ).astype(np.float32)
 
 
-async def converse(app: VoiceApp, speech: sounds.Samples, mark: int, turns: int) -> Talker:
+async def converse(
+    app: VoiceApp, speech: sounds.Samples, mark: int, turns: int, **settings: str
+) -> Talker:
     """Each session has another rate for its answer, so settings that leak are seen as well."""
     rate_hz = (16_000, 24_000, 48_000)[mark % 3]
     async with Talker(f"{app.socket_url}/v1/talk?output_rate={rate_hz}") as session:
+        if settings:
+            await session.send({"type": "settings", **settings})
         data = sounds.s16(with_mark(speech, mark))
         for _ in range(turns):
             before = len(session.received)
@@ -126,3 +132,66 @@ def test_a_client_that_stops_reading_keeps_nothing_and_nobody_else_waits(
     stages = ("stt", "llm", "tts")
     until(lambda: all(app.ps()["stages"][s]["in_flight"] == 0 for s in stages), "slots are free")
     until(lambda: app.ps()["stages"]["voice"]["sessions"] == 0, "the session is over")
+
+
+TAIL = (
+    " So it was said, and so it is meant, and nobody who was there would say anything else of it."
+)
+MOST_CHARS = 330
+
+
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VoiceApp, Path]]:
+    """A model that takes little, and a history that keeps less; what the model was asked for."""
+    folder = tmp_path_factory.mktemp("forgetful")
+    options = (
+        f'options = {{ most_chars = {MOST_CHARS}, tail = "{TAIL}", log = "{folder / "log"}" }}'
+    )
+    text = APP.replace('class = "marked:Thinking"', f'class = "marked:Thinking"\n{options}')
+    with VoiceApp(folder / "state", text + "max_history_chars = 200\n") as running:
+        yield running, folder / "log"
+
+
+def asked(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def test_what_a_shorter_history_begins_with_is_read_before_it_is_needed(
+    forgetful: tuple[VoiceApp, Path], hello: sounds.Samples
+) -> None:
+    app, log = forgetful
+    before = len(asked(log))
+    session = asyncio.run(converse(app, hello, 7, 3))
+    assert not session.messages("error")
+    first, second, ahead, cancelled, third, *_ = asked(log)[before:]
+    assert [len(b["messages"]) for b in (first, second, ahead, third)] == [2, 4, 3, 4]
+    assert cancelled["is_cancelled"], "the turn does not wait for it"
+    assert second["messages"][:2] == first["messages"]
+    assert ahead["max_tokens"] == 1 and ahead["messages"] == third["messages"][:3]
+    assert third["messages"][1:3] == [
+        second["messages"][3],
+        {"role": "assistant", "content": f"The answer is 7.{TAIL}"},
+    ]
+
+
+def test_a_conversation_too_long_for_the_model_goes_on(
+    forgetful: tuple[VoiceApp, Path], hello: sounds.Samples
+) -> None:
+    app, log = forgetful
+    before = len(asked(log))
+    instructions = "x" * (MOST_CHARS - 110)
+    session = asyncio.run(converse(app, hello, 8, 3, instructions=instructions))
+    assert not session.messages("error")
+    assert len(session.messages("answer_ended")) == 3
+    answered = [b for b in asked(log)[before:] if b["messages"] and b["max_tokens"] != 1]
+    assert [len(b["messages"]) for b in answered] == [2, 2, 2]
+    assert all(b["messages"][0]["content"] == instructions for b in answered)
+
+
+def test_instructions_too_long_for_the_model_are_an_error_of_the_turn(
+    forgetful: tuple[VoiceApp, Path], hello: sounds.Samples
+) -> None:
+    app, _ = forgetful
+    session = asyncio.run(converse(app, hello, 9, 1, instructions="x" * MOST_CHARS))
+    (error,) = session.messages("error")
+    assert error["stage"] == "llm" and "more than this model takes" in error["message"]

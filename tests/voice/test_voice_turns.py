@@ -134,12 +134,30 @@ def test_two_turns_of_the_user_in_a_row_are_one_message() -> None:
     ]
 
 
-def test_a_long_history_forgets_its_oldest_turns() -> None:
-    history = History(max_chars=100)
-    for i in range(50):
+def test_a_long_history_forgets_its_oldest_turns_many_at_once() -> None:
+    history = History(max_chars=1000)
+    beginnings, forgotten = [], 0
+    for i in range(200):
         history.add_user(f"question {i} " + "x" * 20)
+        messages = history.messages("")
+        assert sum(len(m["content"]) for m in messages) <= 1100
+        assert messages[0]["role"] == "user" and messages[-1]["content"].startswith(f"question {i}")
+        beginnings.append(messages[0]["content"])
+        forgotten += history.add_answer([Piece(f"answer {i}", 1.0)])
+    assert history.messages("")[-1]["content"] == "answer 199"
+    # A model's server can go on from what it has read in all turns but these.
+    assert len(set(beginnings)) == forgotten + 1
+    assert 10 < forgotten < 25
+
+
+def test_a_history_that_a_model_refuses_is_halved_to_the_last_words() -> None:
+    history = History()
+    for i in range(16):
+        history.add_user(f"question {i}")
         history.add_answer([Piece(f"answer {i}", 1.0)])
-    messages = history.messages("")
-    assert sum(len(m["content"]) for m in messages) <= 150
-    assert messages[0]["role"] == "user"
-    assert messages[-1]["content"] == "answer 49"
+    history.add_user("and now?")
+    lengths = []
+    while history.forget_half():
+        lengths.append(len(history.messages("")))
+    assert lengths == [15, 7, 3, 1]
+    assert history.messages("") == [{"role": "user", "content": "and now?"}]

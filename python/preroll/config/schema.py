@@ -231,6 +231,7 @@ class VoiceTable(Table):
     max_input_chars: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
     max_audio_s: Duration = Field(4 * 3600.0, alias="max_audio")
     max_answer_tokens: Annotated[int, Field(ge=1, le=100_000)] = 160
+    max_history_chars: Annotated[int, Field(ge=200, le=10_000_000)] = 6000
     lead_s: Duration = Field(1.0, alias="lead")
     page: bool = True
     extra: Annotated[dict[Text, Any], AfterValidator(values.json_table)] = Field(

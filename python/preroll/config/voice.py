@@ -14,7 +14,7 @@ CLASS = "preroll.voice.service:Voice"
 PATHS = ("/v1/audio/*", "/v1/talk", "/voice/*")
 OPTIONS = (
     *("stt", "llm", "tts", "instructions", "max_input_chars", "max_audio_s"),
-    *("max_answer_tokens", "lead_s", "page", "extra"),
+    *("max_answer_tokens", "max_history_chars", "lead_s", "page", "extra"),
 )
 
 

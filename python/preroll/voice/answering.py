@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from preroll.voice.gauges import Gauges
-from preroll.voice.models import Call, Models
+from preroll.voice.history import History
+from preroll.voice.models import Call, Models, PromptRefusedError
 from preroll.voice.playing import Player
 from preroll.voice.saying import Saying
 
@@ -32,7 +33,8 @@ class Answer:
     def __init__(
         self,
         turn: int,
-        messages: list[dict[str, str]],
+        history: History,
+        instructions: str,
         models: Models,
         tell: Tell,
         player: Player,
@@ -43,7 +45,8 @@ class Answer:
         self.mark_s: float | None = None
         """The client's word for how much of the answer it has played, in seconds."""
         self.is_whole = False
-        self._messages = messages
+        self._history = history
+        self._instructions = instructions
         self._models = models
         self._tell = tell
         self._saying = Saying(models, speed, player.rate_hz)
@@ -69,13 +72,20 @@ class Answer:
         self.is_whole = True
 
     async def _texts(self) -> AsyncIterator[str]:
-        chunks = self._models.chat(self._messages, self._opened)
-        try:
-            async for text in chunks:
-                await self._tell({"type": "text", "turn": self.turn, "text": text})
-                yield text
-        finally:
-            await chunks.aclose()
+        is_refused = True
+        while is_refused:
+            messages = self._history.messages(self._instructions)
+            chunks = self._models.chat(messages, self._opened)
+            try:
+                async for text in chunks:
+                    await self._tell({"type": "text", "turn": self.turn, "text": text})
+                    yield text
+                is_refused = False
+            except PromptRefusedError:
+                if not self._history.forget_half():
+                    raise
+            finally:
+                await chunks.aclose()
 
     def _opened(self, call: Call) -> None:
         self._llm_call = call

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MAX_CHARS = 6_000
-"""Of history: what a small model's context holds besides its instructions and the answer."""
+KEPT = 0.5
+"""Of `MAX_CHARS`, when they are exceeded. What a model's server has read it need not read again
+while requests begin with it: who forgets one turn each time has all of it read each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Piece:
 
 @dataclass(slots=True)
 class History:
-    """`max_chars`: the oldest turns are forgotten beyond it."""
+    """`max_chars`: beyond it the oldest turns are forgotten, down to `KEPT` of it."""
 
     max_chars: int = MAX_CHARS
     _turns: list[tuple[str, str]] = field(default_factory=list)
@@ -32,24 +34,37 @@ class History:
         """Words of the user; two turns without an answer between them are one."""
         if self._turns and self._turns[-1][0] == "user":
             text = f"{self._turns.pop()[1]} {text}"
-        self._add("user", text)
+        self._turns.append(("user", text[-self.max_chars :]))
 
-    def add_answer(self, pieces: Sequence[Piece], heard_s: float | None = None) -> None:
-        """An answer, up to what was heard of it; `heard_s` None: all of it."""
+    def add_answer(self, pieces: Sequence[Piece], heard_s: float | None = None) -> bool:
+        """An answer, up to what was heard of it; `heard_s` None: all of it.
+
+        Returns whether turns were forgotten for it: the next request begins otherwise than all
+        before.
+        """
         text = heard_text(pieces, heard_s).strip()
         if text:
-            self._add("assistant", text)
+            self._turns.append(("assistant", text[-self.max_chars :]))
+        return self._chars() > self.max_chars and self._forget_to(KEPT * self.max_chars)
+
+    def forget_half(self) -> bool:
+        """For a model that refuses so much; False: there is nothing left to forget."""
+        return self._forget_to(self._chars() / 2)
 
     def messages(self, instructions: str) -> list[dict[str, str]]:
         """The turns as the messages of a chat request, behind the instructions."""
         system = [{"role": "system", "content": instructions}] if instructions else []
         return system + [{"role": role, "content": text} for role, text in self._turns]
 
-    def _add(self, role: str, text: str) -> None:
-        self._turns.append((role, text[-self.max_chars :]))
-        # Two at a time: a history begins with the user's words.
-        while len(self._turns) > 2 and sum(len(text) for _, text in self._turns) > self.max_chars:
+    def _chars(self) -> int:
+        return sum(len(text) for _, text in self._turns)
+
+    def _forget_to(self, chars: float) -> bool:
+        before = len(self._turns)
+        # Two at a time: a history begins with the user's words. The last ones stay.
+        while len(self._turns) > 2 and self._chars() > chars:
             del self._turns[:2]
+        return len(self._turns) < before
 
 
 def heard_text(pieces: Sequence[Piece], heard_s: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from preroll.voice.live import Job
 from preroll.voice.pcm import Samples
 from preroll.voice.settings import VoiceSettings
 from preroll.voice.utterance import Hypothesis
+from preroll.worker.calls import CallError
 
 if TYPE_CHECKING:
     from preroll.worker.client import Answer
@@ -24,6 +25,9 @@ ROLES = ("stt", "llm", "tts")
 CHAT_PATH = "/v1/chat/completions"
 URGENT = {"x-preroll-priority": "1"}
 """For what a listener waits for in silence; what is only fetched ahead goes behind it."""
+IDLE = {"x-preroll-priority": "-1"}
+"""For what nobody waits for."""
+PROMPT_REFUSED = (400, 413)
 
 
 class ModelError(PrerollError):
@@ -32,6 +36,10 @@ class ModelError(PrerollError):
     def __init__(self, stage: str, error: BaseException) -> None:
         super().__init__(f"{stage}: {error}")
         self.stage = stage
+
+
+class PromptRefusedError(ModelError):
+    """The language model refuses the messages themselves: most likely they are too long for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,10 @@ class Models:
     async def chat(
         self, messages: list[dict[str, str]], opened: Callable[[Call], None] | None = None
     ) -> AsyncGenerator[str, None]:
-        """The text of an answer as it is written; `opened` when it begins. Raises ModelError."""
+        """The text of an answer as it is written; `opened` when it begins.
+
+        Raises ModelError, PromptRefusedError before any text.
+        """
         body = {
             "model": self.settings.model,
             "messages": messages,
@@ -114,8 +125,20 @@ class Models:
                         text = _content(event)
                         if text:
                             yield text
+        except CallError as error:
+            is_refused = error.answer.status in PROMPT_REFUSED
+            raise (PromptRefusedError if is_refused else ModelError)("llm", error) from error
         except (PrerollError, OSError, ValueError) as error:
             raise ModelError("llm", error) from error
+
+    async def read_ahead(self, messages: list[dict[str, str]]) -> None:
+        """Has the language model read how the next request begins, while nobody waits for it.
+
+        Nothing depends on it: what goes wrong here goes wrong again then, and is said then.
+        """
+        body = {"model": self.settings.model, "messages": messages, "max_tokens": 1}
+        with suppress(PrerollError, OSError):
+            await self._stage.stage(self.settings.llm).post(body, CHAT_PATH, headers=IDLE)
 
     @contextmanager
     def _counted(self, role: str) -> Iterator[int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from preroll.errors import InputError
+from preroll.voice.history import MAX_CHARS
 
 INSTRUCTIONS = "You are a friendly voice assistant. Answer briefly in plain spoken English."
 """Short: a small model on a processor reads a hundred tokens a second, once in each slot."""
@@ -16,7 +17,8 @@ INSTRUCTIONS = "You are a friendly voice assistant. Answer briefly in plain spok
 class VoiceSettings:
     """Of the service: the stages that it calls, and bounds. `model`: what the language model is
     asked for. `max_input_chars`: of one speech request. `max_audio_s`: of one recording.
-    `max_answer_tokens`: of one spoken answer. `lead_s`: how far audio is sent ahead of playing."""
+    `max_answer_tokens`: of one spoken answer. `max_history_chars`: of a conversation, that the
+    language model is given. `lead_s`: how far audio is sent ahead of playing."""
 
     stt: str = "stt"
     llm: str = "llm"
@@ -26,6 +28,7 @@ class VoiceSettings:
     max_input_chars: int = 4096
     max_audio_s: float = 4 * 3600.0
     max_answer_tokens: int = 160
+    max_history_chars: int = MAX_CHARS
     lead_s: float = 1.0
     page: bool = True
     extra: Mapping[str, Any] = field(default_factory=dict)

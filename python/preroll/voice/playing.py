@@ -39,7 +39,7 @@ class Player:
         audible = FirstAudible(self.rate_hz)
         size = round(FRAME_S * self.rate_hz)
         async for piece in spoken:
-            self.pieces.append(Piece(piece.text, piece.samples.size / self.rate_hz))
+            self.pieces.append(Piece(piece.text, piece.audio_s))
             for i in range(0, piece.samples.size, size):
                 frame = piece.samples[i : i + size]
                 await self._pace()

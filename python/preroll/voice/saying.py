@@ -8,28 +8,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from preroll.voice.clauses import ClauseSplitter
-from preroll.voice.models import Call, Models
+from preroll.voice.models import Call, Models, Said
 from preroll.voice.pcm import SPEECH_RATE_HZ, Samples
 from preroll.voice.resample import Resampler
 from preroll.voice.speakable import Cleaner
 from preroll.voice.trim import LeadingTrim
 
-AHEAD = 2
-"""Pieces of audio made before they are wanted; an interruption throws them away."""
+AHEAD = 3
+"""Clauses whose audio is made, or being made, before it is wanted; an interruption throws it
+away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A piece of text as it was written, and its audio at the rate that was asked for."""
+    """A piece of text as it was written, and audio at the rate that was asked for.
+
+    The text comes with the first part of its audio. `audio_s`: how long all of the text takes.
+    """
 
     text: str
     samples: Samples
+    audio_s: float
+
+
+class _End:
+    """Behind the last part of a clause."""
 
 
 @dataclass(slots=True)
@@ -62,12 +71,13 @@ class Saying:
         self._is_trimming = trim
         self._trim: LeadingTrim | None = None
         self._resampler: Resampler | None = None
+        self._room = asyncio.Semaphore(AHEAD)
 
     async def pieces(self, texts: AsyncIterator[str]) -> AsyncGenerator[Spoken, None]:
         """Raises ModelError, from the language model or the synthesis."""
         # The text is read as fast as it is written, so that its writer's slot is soon free.
         clauses: asyncio.Queue[_Clause | BaseException | None] = asyncio.Queue()
-        audio: asyncio.Queue[Spoken | BaseException | None] = asyncio.Queue(AHEAD)
+        audio: asyncio.Queue[Spoken | BaseException | type[_End] | None] = asyncio.Queue()
         tasks = [
             asyncio.create_task(self._read(texts, clauses)),
             asyncio.create_task(self._synthesize(clauses, audio)),
@@ -76,7 +86,10 @@ class Saying:
             while (piece := await audio.get()) is not None:
                 if isinstance(piece, BaseException):
                     raise piece
-                yield piece
+                if isinstance(piece, Spoken):
+                    yield piece
+                else:
+                    self._room.release()
         finally:
             for task in tasks:
                 task.cancel()
@@ -106,43 +119,58 @@ class Saying:
     async def _synthesize(
         self,
         clauses: asyncio.Queue[_Clause | BaseException | None],
-        out: asyncio.Queue[Spoken | BaseException | None],
+        out: asyncio.Queue[Spoken | BaseException | type[_End] | None],
     ) -> None:
         silent = ""
         try:
             while (clause := await clauses.get()) is not None:
                 if isinstance(clause, BaseException):
-                    await out.put(clause)
+                    out.put_nowait(clause)
                     return
-                samples = await self._say(clause.spoken) if clause.spoken else None
-                if samples is None or not samples.size:
-                    silent += clause.text
-                    continue
-                await out.put(Spoken(silent + clause.text, samples))
-                silent = ""
+                # A clause is read from its stage as fast as it is made, so that the stage is soon
+                # free; the next one waits until there is room.
+                await self._room.acquire()
+                silent += clause.text
+                if clause.spoken and await self._say(clause.spoken, silent, out.put_nowait):
+                    silent = ""
+                out.put_nowait(_End)
             tail = self._finish()
             if tail.size or silent:
-                await out.put(Spoken(silent, tail))
-            await out.put(None)
+                out.put_nowait(Spoken(silent, tail, tail.size / self._rate_hz))
+            out.put_nowait(None)
         except Exception as error:
-            await out.put(error)
+            out.put_nowait(error)
 
-    async def _say(self, text: str) -> Samples:
+    async def _say(self, spoken: str, text: str, put: Callable[[Spoken], None]) -> bool:
+        """Whether there was anything to hear; `text` goes with the first of it."""
         marks = self.marks
         is_first = marks.first_audio_s is None
         if marks.first_clause_s is None:
             marks.first_clause_s = time.monotonic()
-        said = await self._models.say(text, self._speed, is_urgent=is_first)
-        marks.calls.append(said.call)
-        if said.samples.size and is_first:
-            marks.first_audio_s = time.monotonic()
+        parts = self._models.say(spoken, self._speed, marks.calls.append, is_urgent=is_first)
+        told_s = made_s = 0.0
+        async with contextlib.aclosing(parts):
+            async for said in parts:
+                if marks.first_audio_s is None:
+                    marks.first_audio_s = time.monotonic()
+                samples = self._pass(said)
+                if not samples.size:
+                    continue
+                made_s += samples.size / self._rate_hz
+                audio_s = max(made_s, said.of / said.rate_hz - marks.trimmed_ms / 1e3 * is_first)
+                put(Spoken(text, samples, max(0.0, audio_s - told_s)))
+                told_s, text = max(told_s, audio_s), ""
+        return told_s > 0.0
+
+    def _pass(self, said: Said) -> Samples:
+        """Without the silence in front, at the rate that was asked for."""
         if self._resampler is None:
             self._resampler = Resampler(said.rate_hz, self._rate_hz)
             self._trim = LeadingTrim(said.rate_hz)
         samples = said.samples
         if self._is_trimming and self._trim is not None:
             samples = self._trim.push(samples)
-            marks.trimmed_ms = self._trim.trimmed_ms
+            self.marks.trimmed_ms = self._trim.trimmed_ms
         return self._resampler.push(samples)
 
     def _finish(self) -> Samples:

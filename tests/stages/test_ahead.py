@@ -65,9 +65,16 @@ def recorded(service: Served, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
     return [(e.kind, dict(e.data)) for e in events(service.state.events, kinds=kinds)]
 
 
+def gone(service: Served) -> None:
+    """A holder that was released takes a moment to end."""
+    assert service.pids() == []
+    until(lambda: not service.holder_pids(), "no holder is left")
+
+
 def begun_by_hand(service: Served) -> ahead.Ahead:
-    begun = ahead.begin(service.file, service.state)
-    assert begun is not None
+    begun = ahead.Ahead(service.state)
+    begun.begin(service.file)
+    assert begun.lock is not None and begun.begun
     return begun
 
 
@@ -83,7 +90,7 @@ def test_the_server_runs_before_control_does_and_is_the_one_that_is_used(
     assert service.stop() == 0
     logs = list(service.state.holders.glob("forkserver-*/log"))
     assert [path.read_text().count("heavy: imported") for path in logs] == [1]
-    assert service.pids() == [] and service.holder_pids() == []
+    gone(service)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +122,7 @@ def test_it_is_the_server_that_the_checked_stage_asks_for(more: str, tmp_path: P
         STAGE + 'env = { KEY = { secret = "env:KEY" } }\n',
         STAGE + "pty = true\n",
         STAGE + 'python = "/nowhere/python"\n',
+        STAGE + 'python = "~nobody-of-that-name/python"\n',
         STAGE + "cwd = 3\n",
         STAGE.replace('["heavy"]', "[]"),
         STAGE.replace('["heavy"]', '["heavy", 3]'),
@@ -132,7 +140,10 @@ def test_what_is_not_plain_is_left_to_the_check(text: str, tmp_path: Path) -> No
     file = tmp_path / "app.toml"
     file.write_text(text)
     assert ahead.forks_of(file) == []
-    assert ahead.begin(file, StateDir(tmp_path / "state")) is None
+    nothing = ahead.Ahead(StateDir(tmp_path / "state"))
+    nothing.begin(file)
+    assert nothing.lock is None and not nothing.begun
+    nothing.undo()
     assert not (tmp_path / "state").exists()
 
 
@@ -172,7 +183,7 @@ def test_a_refused_app_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="this machine has"):
         command.main([str(service.file), "--state", str(service.state.root)])
     assert not service.state.root.exists()
-    assert service.pids() == [] and service.holder_pids() == []
+    gone(service)
 
 
 def test_a_refused_app_leaves_a_state_that_was_there(tmp_path: Path) -> None:
@@ -180,8 +191,8 @@ def test_a_refused_app_leaves_a_state_that_was_there(tmp_path: Path) -> None:
     service.state.prepare()
     with pytest.raises(InputError, match="this machine has"):
         command.main([str(service.file), "--state", str(service.state.root)])
-    assert service.state.holders.is_dir() and not service.state.socket("x").exists()
-    assert service.pids() == [] and service.holder_pids() == []
+    assert service.state.holders.is_dir() and not list(service.state.run.glob("*.sock"))
+    gone(service)
 
 
 def test_a_start_that_fails_ends_what_was_begun(serve: Callable[..., Served]) -> None:
@@ -197,7 +208,7 @@ def test_a_start_that_fails_ends_what_was_begun(serve: Callable[..., Served]) ->
             check=False,
         )
     assert done.returncode != 0 and str(service.port) in done.stderr
-    assert service.pids() == [] and service.holder_pids() == []
+    gone(service)
 
 
 def test_a_signal_before_the_service_is_there_leaves_nothing(serve: Callable[..., Served]) -> None:
@@ -206,7 +217,7 @@ def test_a_signal_before_the_service_is_there_leaves_nothing(serve: Callable[...
     service.start(wait=False, env={"PYTHONPATH": str(service.folder)})
     until(service.holder_pids, "the server's holder")
     assert service.stop() == 128 + signal.SIGTERM
-    assert service.pids() == [] and service.holder_pids() == []
+    gone(service)
     assert not service.state.root.exists()
 
 
@@ -223,7 +234,7 @@ def test_a_server_that_is_late_or_dies_is_waited_for_or_begun_again(
     service = service_of(serve, 'env = { PYTHONPATH = "." }\nreplicas = 1\n')
     (service.folder / "sitecustomize.py").write_text(LATE.format(what=what))
     service.start()
-    assert service.starts(1)[0].is_forked or failures
+    service.starts(1)
     begun = [data["ahead"] for _, data in recorded(service, "fork_server_started")]
     assert begun == [True, *[False] * failures]
     assert len(recorded(service, "fork_server_failed")) == failures
@@ -234,6 +245,7 @@ def test_a_server_that_is_late_or_dies_is_waited_for_or_begun_again(
 def test_what_no_stage_wants_after_all_is_dismissed(serve: Callable[..., Served]) -> None:
     service = service_of(serve)
     begun = begun_by_hand(service)
+    assert begun.lock is not None
     begun.lock.release()
     service.write(STAGE.replace('imports = ["heavy"]', ""))
     service.start()
@@ -247,11 +259,14 @@ def test_beside_a_service_that_runs_nothing_is_begun(serve: Callable[..., Served
     service.start()
     before = set(service.pids())
     service.kill()
-    assert ahead.begin(service.file, service.state) is None, "control takes what runs"
+    second = ahead.Ahead(service.state)
+    second.begin(service.file)
+    assert second.lock is None, "control takes what runs"
     service.start()
     assert set(service.pids()) == before
     service.write(STAGE.replace('"heavy"', '"heavy", "json"'))
-    assert ahead.begin(service.file, service.state) is None
+    second.begin(service.file)
+    assert second.lock is None and not second.begun
     refused = service.command("serve", str(service.file), "--state", str(service.state.root))
     assert "is served by process" in refused.stderr
     assert set(service.pids()) == before
@@ -259,18 +274,16 @@ def test_beside_a_service_that_runs_nothing_is_begun(serve: Callable[..., Served
 
 def test_two_at_once_one_has_the_state(serve: Callable[..., Served]) -> None:
     service = service_of(serve)
-    found: list[ahead.Ahead | None] = []
-    both = [
-        threading.Thread(target=lambda: found.append(ahead.begin(service.file, service.state)))
-        for _ in range(2)
-    ]
+    found = [ahead.Ahead(service.state) for _ in range(2)]
+    both = [threading.Thread(target=one.begin, args=(service.file,)) for one in found]
     for thread in both:
         thread.start()
     for thread in both:
         thread.join()
-    (only,) = [one for one in found if one is not None]
-    only.undo()
-    assert service.pids() == [] and service.holder_pids() == []
+    assert len([one for one in found if one.lock]) == 1
+    for one in found:
+        one.undo()
+    gone(service)
 
 
 def test_nothing_heavy_is_imported_before_it() -> None:

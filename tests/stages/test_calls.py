@@ -49,6 +49,13 @@ def test_a_call_carries_on_deadline_priority_session_and_trace(pipeline: Served)
     assert len({hop["id"] for hop in path}) == 3
 
 
+def test_a_call_s_own_header_stands_in_place_of_the_carried_one(pipeline: Served) -> None:
+    headers = {"x-preroll-priority": "3"}
+    status, body, _ = ask(pipeline, "/first/x", {"lower": True}, headers)
+    assert status == 200
+    assert [hop["priority"] for hop in json.loads(body)["path"]] == ["3", "3", "-2"]
+
+
 def test_three_stages_share_the_second_that_is_left(pipeline: Served) -> None:
     headers = {"x-preroll-deadline-ms": "1000"}
     status, _, _ = ask(pipeline, "/first/x", {"spend_s": 0.1, "sleep_s": 0.1}, headers)

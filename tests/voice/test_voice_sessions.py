@@ -163,9 +163,10 @@ def test_what_a_shorter_history_begins_with_is_read_before_it_is_needed(
     before = len(asked(log))
     session = asyncio.run(converse(app, hello, 7, 3))
     assert not session.messages("error")
-    first, second, ahead, cancelled, third, *_ = asked(log)[before:]
+    notes = asked(log)[before:]
+    first, second, ahead, third, *_ = [one for one in notes if "is_cancelled" not in one]
     assert [len(b["messages"]) for b in (first, second, ahead, third)] == [2, 4, 3, 4]
-    assert cancelled["is_cancelled"], "the turn does not wait for it"
+    assert any("is_cancelled" in one for one in notes), "the turn does not wait for it"
     assert second["messages"][:2] == first["messages"]
     assert ahead["max_tokens"] == 1 and ahead["messages"] == third["messages"][:3]
     assert third["messages"][1:3] == [

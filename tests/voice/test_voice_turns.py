@@ -156,8 +156,11 @@ def test_a_history_that_a_model_refuses_is_halved_to_the_last_words() -> None:
         history.add_user(f"question {i}")
         history.add_answer([Piece(f"answer {i}", 1.0)])
     history.add_user("and now?")
-    lengths = []
-    while history.forget_half():
-        lengths.append(len(history.messages("")))
+    lengths, shorter = [], history
+    while (half := shorter.halved()) is not None:
+        lengths.append(len(half.messages("")))
+        shorter = half
     assert lengths == [15, 7, 3, 1]
+    assert len(history.messages("")) == 33, "nothing is forgotten before it has helped"
+    history.become(shorter)
     assert history.messages("") == [{"role": "user", "content": "and now?"}]

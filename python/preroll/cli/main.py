@@ -83,7 +83,7 @@ def run(arguments: list[str]) -> int:
     if command is None:
         print(unknown_command(arguments[0]), file=sys.stderr)
         return 2
-    gc.disable()  # an import allocates much and frees nothing: a tenth of a start of `serve`
+    gc.disable()  # an import allocates much and frees nothing
     module = importlib.import_module(command.module)
     gc.enable()
     result: int = module.main(arguments[1:])

@@ -26,20 +26,18 @@ def main(arguments: list[str]) -> int:
         options = parser().parse_args(own)
     except SystemExit as end:
         return int(end.code or 0)
-    begun = None
-    if not (options.target or options.detach or flags):
-        file = Path(options.app_or_engine)
-        begun = ahead.begin(file, StateDir(options.state or default_state(file.stem)))
-    if begun is not None:
-        # Until the service handles it itself, it must not leave behind what was begun.
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    file = Path(options.app_or_engine)
+    begun = ahead.Ahead(StateDir(options.state or default_state(file.stem)))
     try:
+        if not (options.target or options.detach or flags):
+            # Until the service handles it itself, it must not leave behind what was begun.
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+            begun.begin(file)
         from preroll.cli.service import serve
 
-        return serve(options, flags, begun)
+        return serve(options, flags, begun if begun.lock else None)
     except BaseException:
-        if begun is not None:
-            begun.undo()
+        begun.undo()
         raise
 
 

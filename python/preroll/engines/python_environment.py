@@ -38,7 +38,11 @@ class Environment:
         """The stage's key `python` (relative to the app's folder), or the interpreter we run on."""
         if python is None:
             return cls(Path(sys.executable), is_own=True)
-        return cls((directory / Path(python).expanduser()).absolute(), is_own=False)
+        try:
+            given = Path(python).expanduser()
+        except RuntimeError:
+            raise InputError(f"python {python!r}: there is no such user") from None
+        return cls((directory / given).absolute(), is_own=False)
 
     def check(self) -> None:
         """Raises InputError when it cannot run a worker, as far as files tell."""

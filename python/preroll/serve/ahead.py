@@ -35,29 +35,50 @@ IS_TEXT = {"class": str, "python": str, "cwd": str, "pty": bool}
 
 @dataclass(slots=True)
 class Ahead:
-    """What was begun: the state directory's lock, and holders by the ids of their processes."""
+    """What was begun for a state directory: its lock, and holders by the ids of their processes.
+
+    Without a lock nothing was begun.
+    """
 
     state: StateDir
-    lock: Lock
-    is_new: bool
+    lock: Lock | None = None
     begun: dict[str, Spawned] = field(default_factory=dict)
-    is_taken: bool = False
+    _is_new: bool = False
+    _is_taken: bool = False
+
+    def begin(self, file: Path) -> None:
+        """Begins the fork servers of an app file, where nothing of the app runs.
+
+        Complains of nothing: what is wrong here, control finds too, and says it.
+        """
+        forks = {server_id(fork): fork for fork in forks_of(file)}
+        if not forks or any(self.state.run.glob("*.sock")):
+            return
+        self._is_new = not self.state.root.exists()
+        try:
+            self.state.prepare()
+            self.lock = Lock(self.state)
+        except PrerollError:
+            return
+        for name, fork in forks.items():
+            with suppress(PrerollError, OSError):
+                self.begun[name] = _spawn(name, fork, self.state)
 
     def hand_over(self) -> dict[str, Spawned]:
         """To the controller, whose affair all of it is from now on."""
-        self.is_taken = True
+        self._is_taken = True
         return self.begun
 
     def undo(self) -> None:
         """Ends what was begun and leaves nothing, where no controller has taken it."""
         import asyncio
 
-        if self.is_taken:
+        if self.lock is None or self._is_taken:
             return
         asyncio.run(self._end())
-        self.lock.release()
-        if self.is_new:
+        if self._is_new:
             shutil.rmtree(self.state.root, ignore_errors=True)
+        self.lock.release()
 
     async def _end(self) -> None:
         from preroll.backends.local import LocalBackend
@@ -69,26 +90,6 @@ class Ahead:
                 await backend.kill(name)
                 await backend.release(name)
         backend.close()
-
-
-def begin(file: Path, state: StateDir) -> Ahead | None:
-    """Begins the fork servers of an app file, where nothing of the app runs; None: none.
-
-    Complains of nothing: what is wrong here, control finds too, and says it.
-    """
-    forks = {server_id(fork): fork for fork in forks_of(file)}
-    if not forks or any(state.run.glob("*.sock")):
-        return None
-    is_new = not state.root.exists()
-    try:
-        state.prepare()
-        ahead = Ahead(state, Lock(state), is_new)
-    except PrerollError:
-        return None
-    for name, fork in forks.items():
-        with suppress(PrerollError, OSError):
-            ahead.begun[name] = _spawn(name, fork, state)
-    return ahead
 
 
 def _spawn(name: str, fork: Fork, state: StateDir) -> Spawned:

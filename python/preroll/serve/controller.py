@@ -13,6 +13,7 @@ from typing import Any
 from preroll import __version__
 from preroll.backends.base import Adoption, ProcessStatus
 from preroll.backends.devices import Devices, detect
+from preroll.backends.holder_program import Spawned
 from preroll.backends.local import LocalBackend
 from preroll.clock import boot_id
 from preroll.config import App
@@ -60,7 +61,7 @@ class Controller:
         self.app = app
         self.state = state
         state.prepare()
-        self._lock = ahead.lock if ahead else Lock(state)
+        self._lock = (ahead and ahead.lock) or Lock(state)
         self._backend = LocalBackend(state.root)
         self.services = Services(app.directory, state, EventLog(state.events), self._backend)
         if watcher is not None:
@@ -76,13 +77,15 @@ class Controller:
         self.warnings: list[str] = []
         self._is_ready = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._begun = ahead.hand_over() if ahead else {}
+        self._ahead = ahead
+        self._begun: dict[str, Spawned] = {}
 
     async def start(self) -> None:
         """Adopts what runs, then brings up the rest. Raises PrerollError when it cannot."""
         self.services.record(
             "serve_started", data={"version": __version__, "app": str(self.app.path)}
         )
+        self._begun = self._ahead.hand_over() if self._ahead else {}
         for spawned in self._begun.values():
             with suppress(PrerollError):  # the one who needs it will find that it is not there
                 await self._backend.take(spawned)

@@ -72,17 +72,22 @@ class Answer:
         self.is_whole = True
 
     async def _texts(self) -> AsyncIterator[str]:
-        is_refused = True
-        while is_refused:
-            messages = self._history.messages(self._instructions)
-            chunks = self._models.chat(messages, self._opened)
+        """What the model refuses is tried again with half of the history; that is forgotten for
+        good only when it was the reason."""
+        history: History | None = self._history
+        while history is not None:
+            chunks = self._models.chat(history.messages(self._instructions), self._opened)
             try:
                 async for text in chunks:
+                    if history is not self._history:
+                        self._history.become(history)
+                        history = self._history
                     await self._tell({"type": "text", "turn": self.turn, "text": text})
                     yield text
-                is_refused = False
+                return
             except PromptRefusedError:
-                if not self._history.forget_half():
+                history = history.halved()
+                if history is None:
                     raise
             finally:
                 await chunks.aclose()

@@ -47,9 +47,13 @@ class History:
             self._turns.append(("assistant", text[-self.max_chars :]))
         return self._chars() > self.max_chars and self._forget_to(KEPT * self.max_chars)
 
-    def forget_half(self) -> bool:
-        """For a model that refuses so much; False: there is nothing left to forget."""
-        return self._forget_to(self._chars() / 2)
+    def halved(self) -> History | None:
+        """For a model that refuses so much; None: there is nothing left to forget."""
+        half = History(self.max_chars, list(self._turns))
+        return half if half._forget_to(self._chars() / 2) else None
+
+    def become(self, other: History) -> None:
+        self._turns = list(other._turns)
 
     def messages(self, instructions: str) -> list[dict[str, str]]:
         """The turns as the messages of a chat request, behind the instructions."""
@@ -73,13 +77,24 @@ def heard_text(pieces: Sequence[Piece], heard_s: float | None) -> str:
         return "".join(piece.text for piece in pieces)
     kept: list[str] = []
     left_s = heard_s
-    for piece in pieces:
+    for piece in _clauses(pieces):
         if left_s < piece.audio_s:
             kept.append(_words_of(piece, left_s))
             break
         kept.append(piece.text)
         left_s -= piece.audio_s
     return "".join(kept)
+
+
+def _clauses(pieces: Sequence[Piece]) -> list[Piece]:
+    """What comes without a text belongs to the text before it."""
+    found: list[Piece] = []
+    for piece in pieces:
+        if piece.text or not found:
+            found.append(piece)
+        else:
+            found[-1] = Piece(found[-1].text, found[-1].audio_s + piece.audio_s)
+    return found
 
 
 def _words_of(piece: Piece, heard_s: float) -> str:

@@ -100,8 +100,8 @@ class Models:
                     async for chunk in chunks:
                         samples = reader.push(chunk)
                         if samples.size and reader.head is not None:
-                            head = reader.head
-                            yield Said(samples, int(head["rate"]), int(head.get("samples", 0)))
+                            rate_hz = int(reader.head["rate"])
+                            yield Said(samples, rate_hz, _samples_of(heads[0], reader))
                 reader.finish()
             told(_call(heads[0], began_s, ahead))
         except (PrerollError, OSError, ValueError, KeyError) as error:
@@ -146,7 +146,8 @@ class Models:
 
         Nothing depends on it: what goes wrong here goes wrong again then, and is said then.
         """
-        body = {"model": self.settings.model, "messages": messages, "max_tokens": 1}
+        known = {"model": self.settings.model, "messages": messages}
+        body = {**known, **self.settings.extra, "max_tokens": 1}
         with suppress(PrerollError, OSError):
             await self._stage.stage(self.settings.llm).post(body, CHAT_PATH, headers=IDLE)
 
@@ -159,6 +160,15 @@ class Models:
             yield ahead
         finally:
             self.outstanding[role] -= 1
+
+
+def _samples_of(answer: Answer, reader: packet.Reader) -> int:
+    """How many samples are to come in all: the stage's word for it, or the length of its answer."""
+    told = (reader.head or {}).get("samples")
+    if isinstance(told, int):
+        return told
+    length = answer.headers.get("content-length", "")
+    return (int(length) - reader.head_bytes) // 2 if length.isdigit() else 0
 
 
 def _content(event: str) -> str:

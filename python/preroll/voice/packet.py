@@ -33,6 +33,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.head: dict[str, Any] | None = None
+        self.head_bytes = 0
         self._rest = b""
 
     def push(self, data: bytes) -> Samples:
@@ -45,6 +46,7 @@ class Reader:
             if len(data) < 4 or len(data) < 4 + size:
                 self._rest = data
                 return to_float(b"")
+            self.head_bytes = 4 + size
             self.head, data = _head(data[4 : 4 + size]), data[4 + size :]
         whole = len(data) & ~1
         self._rest = data[whole:]

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from preroll.errors import InputError
 from preroll.voice.pcm import Samples
 from preroll.voice.synthesizer import Part
 
@@ -26,6 +27,7 @@ FIRST_FRAMES = 30
 FRAMES = 100
 KEY = "preroll"
 """Of the voice's settings: what `unpacked` has measured."""
+AGAIN = "take the voice apart again: python -m preroll.voice.unpacked MODEL FOLDER"
 
 
 def decoder_of(model: Path) -> Path:
@@ -113,7 +115,9 @@ class Piper:
         self.decoder: Decoder | None = None
         if decoder_of(model).is_file():
             session = open_session(decoder_of(model), threads)
-            self.decoder = Decoder(session, **settings.get(KEY, {}))
+            if KEY not in settings:
+                raise InputError(f"{model}.json does not describe the decoder beside it: {AGAIN}")
+            self.decoder = Decoder(session, **settings[KEY])
         self.rate_hz = int(config.sample_rate)
 
     def parts(self, text: str, speed: float) -> Iterator[Part]:
@@ -123,17 +127,18 @@ class Piper:
                 samples = chunk.audio_float_array.astype(np.float32)
                 yield Part(samples, samples.size)
             return
-        for latent in self.latents(text, config):
-            yield from self.decoder.parts(latent)
+        for share, latent in self.latents(text, config):
+            for part in self.decoder.parts(latent):
+                yield Part(part.samples, round(part.of / share))
 
-    def latents(self, text: str, config: Any = None) -> Iterator[Samples]:
-        """Of each sentence, channels × frames; the first half of a voice that is taken apart."""
-        for phonemes in self._voice.phonemize(text):
-            if phonemes:
-                ids = self._voice.phonemes_to_ids(phonemes)
-                # Named for a whole graph: here it is what the first half of it gives.
-                found = self._voice.phoneme_ids_to_audio(ids, config)
-                yield found.reshape(found.shape[0], -1)
+    def latents(self, text: str, config: Any = None) -> Iterator[tuple[float, Samples]]:
+        """Of each sentence, channels × frames: the first half of a voice that is taken apart; and
+        its share of the text, by its phonemes."""
+        sentences = [self._voice.phonemes_to_ids(s) for s in self._voice.phonemize(text) if s]
+        for ids in sentences:
+            # Named for a whole graph: here it is what the first half of it gives.
+            found = self._voice.phoneme_ids_to_audio(ids, config)
+            yield len(ids) / sum(map(len, sentences)), found.reshape(found.shape[0], -1)
 
     def stop(self) -> None:
         self._graph.stop()

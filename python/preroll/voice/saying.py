@@ -29,7 +29,8 @@ away."""
 class Spoken:
     """A piece of text as it was written, and audio at the rate that was asked for.
 
-    The text comes with the first part of its audio. `audio_s`: how long all of the text takes.
+    The text comes with the first part of its audio. `audio_s`: how long all of the text takes, as
+    far as it is known then; what follows without a text corrects it.
     """
 
     text: str
@@ -160,7 +161,9 @@ class Saying:
                 audio_s = max(made_s, said.of / said.rate_hz - marks.trimmed_ms / 1e3 * is_first)
                 put(Spoken(text, samples, max(0.0, audio_s - told_s)))
                 told_s, text = max(told_s, audio_s), ""
-        return told_s > 0.0
+        if made_s:  # how long it was foretold to be, and is not
+            put(Spoken("", np.zeros(0, np.float32), made_s - told_s))
+        return made_s > 0.0
 
     def _pass(self, said: Said) -> Samples:
         """Without the silence in front, at the rate that was asked for."""

@@ -30,7 +30,7 @@ WARM_TEXT = "Hi."
 class Speaker(Stage):
     """`POST /v1/synthesize`: {"text", "speed"} in, a packet of audio out, as it is made.
 
-    `samples` in its head: how many the first sentence has, all of it.
+    `samples` in its head: about how many all of the text has.
     """
 
     def load(self) -> None:

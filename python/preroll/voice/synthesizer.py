@@ -23,7 +23,8 @@ TIMEOUT_S = 30.0
 
 
 class Part(NamedTuple):
-    """Mono samples, at the voice's rate. `of`: how many samples the sentence they begin has."""
+    """Mono samples, at the voice's rate. `of`, with the first ones of a sentence: how many samples
+    all of the text has, as far as can be told from that sentence."""
 
     samples: Samples
     of: int = 0

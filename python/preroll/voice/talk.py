@@ -57,6 +57,7 @@ class Talk:
         self._answer: Answer | None = None
         self._answering: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._has_forgotten = False
         self._patience = Patience(socket)
 
     async def run(self) -> None:
@@ -188,12 +189,17 @@ class Talk:
             failed = wire.error(str(error), "stage_failed", error.stage)
             await self._socket.send({**failed, "turn": answer.turn})
         finally:
-            has_forgotten = self._history.add_answer(answer.player.pieces, answer.heard_s)
+            self._has_forgotten = self._history.add_answer(answer.player.pieces, answer.heard_s)
             answer.observe(marks, self._gauges)
         self._turns.answered(answer.turn)
         await self._socket.send(answer.timings(marks))
         await self._socket.send({"type": "answer_ended", "turn": answer.turn})
-        if has_forgotten:
+        self._read_ahead()
+
+    def _read_ahead(self) -> None:
+        """After an answer for which turns were forgotten: the next request begins otherwise."""
+        if self._has_forgotten:
+            self._has_forgotten = False
             messages = self._history.messages(self._instructions)
             self._reading = asyncio.create_task(self._models.read_ahead(messages))
 
@@ -218,6 +224,7 @@ class Talk:
                 "took_ms": round(1e3 * took_s, 1),
             }
         )
+        self._read_ahead()
 
 
 def _ms(seconds: float) -> int:

@@ -44,20 +44,27 @@ SENTENCES = (
 
 def unpack(model: Path, folder: Path) -> None:
     """Writes graphs, weights and settings of a voice into a folder. Raises InputError."""
+    if decoder_of(model).is_file():
+        raise InputError(f"{model} is taken apart already; give the voice as it was installed")
     folder.mkdir(parents=True, exist_ok=True)
     settings = json.loads(Path(f"{model}.json").read_text())
-    made = folder / GRAPH
-    with tempfile.TemporaryDirectory() as name:
-        first, second = Path(name) / "first.onnx", Path(name) / "second.onnx"
+    # In the same file system: what is there is whole, or was there before.
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        made, first, second = (Path(name) / one for one in (GRAPH, "first.onnx", "second.onnx"))
         is_apart = take_apart(model, first, second)
         map_weights(first if is_apart else model, made)
-        decoder_of(made).unlink(missing_ok=True)
         if is_apart:
             map_weights(second, decoder_of(made))
-    Path(f"{made}.json").write_text(json.dumps(settings))
-    if is_apart:
-        settings[KEY] = measured(made)
+            settings[KEY] = {}
+            Path(f"{made}.json").write_text(json.dumps(settings))
+            settings[KEY] = measured(made)
         Path(f"{made}.json").write_text(json.dumps(settings))
+        first.unlink(missing_ok=True)
+        second.unlink(missing_ok=True)
+        decoder_of(folder / GRAPH).unlink(missing_ok=True)
+        # The graph last: `make` looks at it.
+        for path in sorted(Path(name).iterdir(), key=lambda path: path.name == GRAPH):
+            path.replace(folder / path.name)
 
 
 def take_apart(model: Path, first: Path, second: Path) -> bool:
@@ -95,7 +102,7 @@ def map_weights(model: Path, made: Path) -> None:
 def measured(made: Path) -> dict[str, Any]:
     """The decoder's context and the voice's gain, from sentences said whole."""
     voice = Piper(made, threads=1)
-    latents = [latent for text in SENTENCES for latent in voice.latents(text)]
+    latents = [latent for text in SENTENCES for _, latent in voice.latents(text)]
     session = voice.decoder.session if voice.decoder else None
     whole = Decoder(session)
     audio = [whole.samples(latent, 0, latent.shape[1]) for latent in latents]

@@ -162,7 +162,9 @@ class Remote:
         self, body: Body, path: str, headers: Mapping[str, str] | None
     ) -> tuple[Connection, Answer]:
         kind, data = encode(body)
-        fields = [*self._fields(), ("content-type", kind), *(headers or {}).items()]
+        own = {name.lower(): value for name, value in (headers or {}).items()}
+        carried = [(name, value) for name, value in self._fields() if name not in own]
+        fields = [*carried, ("content-type", kind), *own.items()]
         left_s = self._limits(fields)
         connection = await self._pool.take()
         try:

@@ -175,6 +175,37 @@ def test_what_a_shorter_history_begins_with_is_read_before_it_is_needed(
     ]
 
 
+def test_it_is_read_after_an_answer_that_was_cancelled_too(
+    forgetful: tuple[VoiceApp, Path], hello: sounds.Samples
+) -> None:
+    app, log = forgetful
+    before = len(asked(log))
+
+    def read_ahead() -> list[dict[str, Any]]:
+        return [one for one in asked(log)[before:] if one.get("max_tokens") == 1]
+
+    async def cancelled() -> Talker:
+        async with Talker(f"{app.socket_url}/v1/talk") as session:
+            data = sounds.s16(with_mark(hello, 10))
+            for kind in ("answer_ended", "audio_end"):
+                start, at = len(session.received), 0
+                while not session.has(kind, start):
+                    await session.send(data[at : at + 2 * CHUNK].ljust(2 * CHUNK, b"\0"))
+                    at += 2 * CHUNK
+                    await asyncio.sleep(0.1)
+            # All of it is sent and a second of it is still to be played.
+            assert not read_ahead()
+            await session.send({"type": "heard", "turn": 2, "ms": 60_000})
+            await session.send({"type": "cancel"})
+            await asyncio.to_thread(until, read_ahead, "the shorter history is read")
+        return session
+
+    session = asyncio.run(cancelled())
+    assert session.messages("interrupted") and not session.messages("error")
+    (ahead,) = read_ahead()
+    assert [one["role"] for one in ahead["messages"]] == ["system", "user", "assistant"]
+
+
 def test_a_conversation_too_long_for_the_model_goes_on(
     forgetful: tuple[VoiceApp, Path], hello: sounds.Samples
 ) -> None:

@@ -2,17 +2,12 @@
 
 mod common;
 
-use common::{Client, Door, Origin, eventually, tables};
+use common::{Client, Door, Origin, asked, eventually, tables};
 use serde_json::{Value, json};
 
 /// The client's view of an answer that breaks after `sent`.
 fn broken(content_type: &str, sent: &str) -> (Vec<u8>, bool) {
-    let origin = Origin::start();
-    let door = Door::start(&tables(&[&origin]));
-    let mut client = door.connect();
-    client.post("/", "{}");
-    let mut server = origin.accept();
-    server.request();
+    let (_origin, _door, mut client, mut server) = asked();
     server.send(&format!(
         "HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{sent}\r\n",
         sent.len()
@@ -48,12 +43,7 @@ fn a_broken_body_of_another_kind_has_no_last_chunk_and_nothing_added() {
 
 #[test]
 fn a_body_with_a_length_that_breaks_stays_short() {
-    let origin = Origin::start();
-    let door = Door::start(&tables(&[&origin]));
-    let mut client = door.connect();
-    client.post("/", "{}");
-    let mut server = origin.accept();
-    server.request();
+    let (_origin, _door, mut client, mut server) = asked();
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
     assert_eq!(client.head().status, 200);
     drop(server);
@@ -62,12 +52,7 @@ fn a_body_with_a_length_that_breaks_stays_short() {
 
 #[test]
 fn a_written_request_that_meets_the_end_is_a_502_and_is_not_sent_again() {
-    let origin = Origin::start();
-    let door = Door::start(&tables(&[&origin]));
-    let mut client = door.connect();
-    client.post("/", "{}");
-    let mut server = origin.accept();
-    server.request();
+    let (origin, door, mut client, mut server) = asked();
     drop(server);
     let response = client.response();
     assert_eq!(response.status, 502);

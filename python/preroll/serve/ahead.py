@@ -30,7 +30,7 @@ from preroll.serve.fork_process import process, server_id, socket_name
 from preroll.serve.statedir import Lock, StateDir
 
 MAX_FILE_BYTES = 1 << 20
-IS_TEXT = {"class": str, "python": str, "cwd": str, "pty": bool}
+KINDS = {"python": str, "cwd": str, "pty": bool}
 
 
 @dataclass(slots=True)
@@ -71,11 +71,12 @@ class Ahead:
 
     def undo(self) -> None:
         """Ends what was begun and leaves nothing, where no controller has taken it."""
-        import asyncio
-
         if self.lock is None or self._is_taken:
             return
-        asyncio.run(self._end())
+        if self.begun:
+            import asyncio
+
+            asyncio.run(self._end())
         if self._is_new:
             shutil.rmtree(self.state.root, ignore_errors=True)
         self.lock.release()
@@ -131,7 +132,7 @@ def _is_plain(table: dict[str, Any]) -> bool:
     return (
         table.get("engine") == "python"
         and not table.get("pty")
-        and all(isinstance(table.get(key, kind()), kind) for key, kind in IS_TEXT.items())
+        and all(isinstance(table.get(key, kind()), kind) for key, kind in KINDS.items())
         and isinstance(imports, list)
         and bool(imports)
         and all(isinstance(name, str) and name for name in imports)

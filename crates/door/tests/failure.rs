@@ -52,7 +52,7 @@ fn a_body_with_a_length_that_breaks_stays_short() {
 
 #[test]
 fn a_written_request_that_meets_the_end_is_a_502_and_is_not_sent_again() {
-    let (origin, door, mut client, mut server) = asked();
+    let (origin, door, mut client, server) = asked();
     drop(server);
     let response = client.response();
     assert_eq!(response.status, 502);

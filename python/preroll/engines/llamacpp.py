@@ -89,7 +89,7 @@ class LlamaCpp(Engine):
             ),
             # Threads that spin at a barrier burn what the others need as soon as the processors
             # are shared with anything else; a stage may set the variable itself.
-            env={"GOMP_SPINCOUNT": "10000", **env},
+            env={"GOMP_SPINCOUNT": "1000", **env},
             cwd=common.working_directory(stage, directory),
             address=address,
             probe=Probe(stage.health or "/health"),

@@ -46,6 +46,24 @@ def recorded() -> list[recordings.Recording]:
     return found
 
 
+def test_the_warm_up_hears_a_word_so_all_that_a_window_runs_has_run(
+    recognizer: Recognizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aligned: list[list[list[int]]] = []
+    align = recognizer._align
+
+    def counted(encoded: object, texts: list[list[int]], frames: list[int]) -> list[object]:
+        aligned.append(texts)
+        return align(encoded, texts, frames)
+
+    monkeypatch.setattr(recognizer, "_align", counted)
+    stage = object.__new__(Whisper)
+    stage.recognizer = recognizer
+    stage.warm()
+    ((tokens,),) = aligned
+    assert tokens, "nothing to align"
+
+
 def test_windows_that_are_transcribed_together_are_transcribed_as_alone(
     recognizer: Recognizer, recorded: list[recordings.Recording]
 ) -> None:

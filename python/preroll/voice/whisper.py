@@ -39,7 +39,7 @@ class Whisper(Stage):
 
     def warm(self) -> None:
         """Sound that words are heard in, so that decoder and alignment have run too."""
-        # Chaotic instead of random: to import numpy's generators takes longer than this does.
+        # Chaotic instead of random: numpy's generators would be imported for this alone.
         noise = np.sin(np.arange(HEARING_RATE_HZ, dtype=np.float64) ** 2).astype(np.float32)
         self.recognizer.warm(Window(0.05 * noise))
 

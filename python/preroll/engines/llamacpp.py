@@ -88,7 +88,8 @@ class LlamaCpp(Engine):
                 *("--listen", address, *names, "--", *flags),
             ),
             # Threads that spin at a barrier burn what the others need as soon as the processors
-            # are shared with anything else; a stage may set the variable itself.
+            # are shared with anything else (benchmarks/voice/spinning.py); a stage may set the
+            # variable itself.
             env={"GOMP_SPINCOUNT": "1000", **env},
             cwd=common.working_directory(stage, directory),
             address=address,

@@ -83,14 +83,17 @@ class Served:
         self.process = subprocess.Popen(
             words, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
         )
-        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+        self._reader = threading.Thread(
+            target=self._read, args=(self.process, self.output), daemon=True
+        )
+        self._reader.start()
         if wait:
             self.wait_said("serving on")
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
+    def _read(self, process: subprocess.Popen[str], output: list[str]) -> None:
         assert process.stderr is not None
         for line in process.stderr:
-            self.output.append(line.rstrip("\n"))
+            output.append(line.rstrip("\n"))
         process.stderr.close()
 
     def wait_said(self, text: str) -> str:
@@ -99,8 +102,11 @@ class Served:
         assert process is not None
 
         def said() -> str | None:
+            ended = process.poll() is not None
+            if ended:
+                self.wait()
             found = next((line for line in self.output if text in line), None)
-            if found is None and process.poll() is not None:
+            if found is None and ended:
                 raise AssertionError("serve ended:\n" + "\n".join(self.output))
             return found
 
@@ -121,7 +127,14 @@ class Served:
         """SIGTERM of control; returns its exit status."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(TIMEOUT_S)
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit status of control, once all that it said is read."""
+        assert self.process is not None
+        status = self.process.wait(TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
+        return status
 
     def command(
         self, *words: str, timeout_s: float = TIMEOUT_S

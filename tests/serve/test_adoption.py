@@ -94,7 +94,7 @@ def test_the_doors_holder_is_replaced_too_and_the_new_door_has_the_tables(serve:
     until(replaced, "another door serves on the same port")
     lost = [e for e in read(service.state.events) if e.kind == "door_lost"]
     assert "its holder was killed" in lost[0].data["reason"]
-    assert any("door  lost: its holder was killed" in line for line in service.output)
+    service.wait_said("door  lost: its holder was killed")
     assert service.stop() == 0
     assert service.pids() == [] and service.holder_pids() == []
 
@@ -220,7 +220,7 @@ def test_another_address_is_told_not_forced(serve: Serve) -> None:
     service.kill()
     service.file.write_text(service.file.read_text().replace(str(old_port), str(old_port + 1)))
     service.start()
-    assert any(f"goes on listening on 127.0.0.1:{old_port}" in line for line in service.output)
+    service.wait_said(f"goes on listening on 127.0.0.1:{old_port}")
     assert service.chat()[0] == 200
 
 
@@ -255,7 +255,7 @@ def test_an_event_log_of_an_older_version_is_kept_aside(serve: Serve) -> None:
     db.close()
     service.start()
     assert list(Path(service.state.root).glob("events.sqlite.v0-*"))
-    assert any("kept aside" in line for line in service.output)
+    service.wait_said("kept aside")
     assert service.chat()[0] == 200
 
 

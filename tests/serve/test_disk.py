@@ -159,8 +159,8 @@ def test_serving_from_a_read_only_directory_is_refused_with_the_way_out(
     remount(small_disk, "ro")
     try:
         service.start(wait=False)
-        assert service.process is not None and service.process.wait(60) == 2
-        until(lambda: any("--state DIR" in line for line in service.output))
+        assert service.wait() == 2
+        assert any("--state DIR" in line for line in service.output)
     finally:
         remount(small_disk, "rw")
 

@@ -23,7 +23,7 @@ WARM = '[{ path = "/v1/chat/completions", body = { messages = [] } }]'
 def test_a_stage_is_started_warmed_served_and_stopped_without_a_trace(serve: Serve) -> None:
     service = serve(engine_stage(warmup=WARM))
     service.start()
-    assert any("curl http://127.0.0.1" in line for line in service.output)
+    service.wait_said("curl http://127.0.0.1")
     with service.stream() as response:
         assert response.status == 200
         assert tokens(response.read()) == ["0 ", "1 ", "2 ", "3 ", "4 ", "[DONE]"]
@@ -177,7 +177,7 @@ def test_a_port_that_is_taken_is_named_and_nothing_is_left(serve: Serve) -> None
         taken.bind(("127.0.0.1", service.port))
         taken.listen()
         service.start(wait=False)
-        assert service.process is not None and service.process.wait(60) == 2
+        assert service.wait() == 2
     said = "\n".join(service.output)
     assert str(service.port) in said and "in use" in said.lower()
     assert service.pids() == [] and service.holder_pids() == []
@@ -235,7 +235,7 @@ def test_stop_lets_a_running_stream_finish(serve: Serve) -> None:
         service.process.send_signal(signal.SIGTERM)
         rest = tokens(first + response.read())
     assert rest[-1] == "[DONE]" and len(rest) == 16
-    assert service.process.wait(60) == 0
+    assert service.wait() == 0
 
 
 def test_leave_lets_everything_run_on(serve: Serve) -> None:

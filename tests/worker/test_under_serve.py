@@ -107,7 +107,7 @@ def test_a_replica_that_dies_of_a_request_comes_back_and_says_why(
     first = post(service, {})[1]["pid"]
     assert post(service, {"how": how})[0] == status
     until(lambda: post(service, {})[1].get("pid", first) != first, "another replica answers")
-    assert any(said in line for line in service.output), "\n".join(service.output)
+    service.wait_said(said)
 
 
 def test_the_phases_of_a_start_are_billed_to_their_waits(service: Served) -> None:

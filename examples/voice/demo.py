@@ -73,7 +73,7 @@ def tell(asked: Asked) -> None:
         ("queue wait", ", ".join(f"{role} {wait:.1f} ms" for role, wait in queue.items())),
         ("first partial", _ms(asked.partial_ms, "after the first sample")),
         ("turn decided", _ms(ms["decided"], "after the last voiced sample")),
-        ("final transcript", _ms(asked.final_ms - ms["decided"], "after the decision")),
+        ("final transcript", _ms(asked.final_ms, "after the last voiced sample")),
         ("LLM first text", _ms(_between(ms, "llm_sent", "llm_first_text"), "after it was asked")),
         ("first byte", _ms(_between(ms, "decided", "first_byte"), "after the decision")),
         ("first audible", _ms(_between(ms, "decided", "first_audible"), "after the decision")),

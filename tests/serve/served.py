@@ -92,8 +92,7 @@ class Served:
 
     def _read(self, process: subprocess.Popen[str], output: list[str]) -> None:
         assert process.stderr is not None
-        for line in process.stderr:
-            output.append(line.rstrip("\n"))
+        output.extend(line.rstrip("\n") for line in process.stderr)  # each as it comes
         process.stderr.close()
 
     def wait_said(self, text: str) -> str:

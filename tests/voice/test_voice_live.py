@@ -276,6 +276,43 @@ def test_an_end_is_heard_anew_where_the_whole_is_asked_for() -> None:
     assert [e.whole for e in ends] == [expected(list(range(21, 30)))]
 
 
+def test_a_pause_has_a_likely_text_until_speech_goes_on() -> None:
+    live = LiveTranscript(LoudVad(), LiveSettings(is_whole_at_end=True))
+    likely: list[str | None] = []
+
+    def push(numbers: list[int], seconds: float) -> None:
+        audio = marked(numbers)[: round(seconds * RATE)]
+        for i in range(0, audio.size, 320):
+            live.push(audio[i : i + 320])
+            while (job := live.next_job()) is not None:
+                live.apply(job, hear(job))
+            live.settle()
+            if likely[-1:] != [live.likely_text()]:
+                likely.append(live.likely_text())
+
+    push([0, 21, 22, 23], 2.0)
+    push([0, 0], 0.4)
+    push([24, 25], 1.0)
+    push([0, 0], 1.0)
+    # Once it is decided, it is what was said, and nothing is likely any more.
+    assert likely == [None, expected([21, 22, 23]), None, expected([21, 22, 23, 24, 25]), None]
+
+
+def test_nothing_is_begun_that_the_end_would_have_to_wait_for() -> None:
+    live = LiveTranscript(LoudVad(), LiveSettings(step_s=0.02))
+    audio = marked([0, 21, 22, 0, 0])
+    silences = []
+    for i in range(0, audio.size, 320):
+        live.push(audio[i : i + 320])
+        job = live.next_job()
+        if job is not None:
+            silences.append(live.now_s - job.voiced_until_s)
+            live.apply(job, hear(job))
+    settings = live.settings
+    assert not [s for s in silences if settings.pause_s <= s < settings.early_s]
+    assert silences[-1] >= settings.early_s and len(silences) > 10
+
+
 LONG = [0, *(20 + i % 900 for i in range(250)), 0, 0]
 """80 s of speech without a pause."""
 

@@ -49,6 +49,19 @@ def test_noise_without_words_is_not_answered() -> None:
     assert turns.state is State.LISTENING
 
 
+def test_what_a_pause_may_begin_is_what_its_end_begins() -> None:
+    turns = Turns()
+    assert turns.likely("Hello") is None, "nobody speaks"
+    turns.speech_started()
+    turns.heard("Tell me")
+    assert turns.likely(" ") is None
+    likely = turns.likely("a story ")
+    assert likely == Answer(1, "Tell me a story")
+    turns.speech_stopped()
+    assert turns.heard("a story ") == [likely]
+    assert turns.likely("more") is None, "it is being answered"
+
+
 def test_cancel_stops_an_answer_and_nothing_else() -> None:
     turns = Turns()
     assert turns.cancel() == []

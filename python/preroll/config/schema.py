@@ -233,6 +233,7 @@ class VoiceTable(Table):
     max_answer_tokens: Annotated[int, Field(ge=1, le=100_000)] = 160
     max_history_chars: Annotated[int, Field(ge=200, le=10_000_000)] = 6000
     lead_s: Duration = Field(1.0, alias="lead")
+    preemptive_generation: bool = True
     page: bool = True
     extra: Annotated[dict[Text, Any], AfterValidator(values.json_table)] = Field(
         default_factory=dict

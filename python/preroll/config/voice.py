@@ -15,6 +15,7 @@ PATHS = ("/v1/audio/*", "/v1/talk", "/voice/*")
 OPTIONS = (
     *("stt", "llm", "tts", "instructions", "max_input_chars", "max_audio_s"),
     *("max_answer_tokens", "max_history_chars", "lead_s", "page", "extra"),
+    "preemptive_generation",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,10 @@ class TurnMarks:
 
 
 class Answer:
-    """The answer of one turn. `run` may be cancelled at any time: nothing goes on behind it."""
+    """The answer of one turn. `run` may be cancelled at any time: nothing goes on behind it.
+
+    It is made from the moment it runs, but the client is told nothing of it before `want`.
+    """
 
     def __init__(
         self,
@@ -50,17 +54,18 @@ class Answer:
         self._models = models
         self._tell = tell
         self._saying = Saying(models, speed, player.rate_hz)
+        self._untold: deque[dict[str, Any]] = deque()
         self._began_s = time.monotonic()
         self._llm_call: Call | None = None
 
     async def run(self) -> None:
         """Returns when the answer has been played. Raises ModelError."""
-        await self._tell({"type": "answer_started", "turn": self.turn, "rate": self.player.rate_hz})
         pieces = self._saying.pieces(self._texts())
         try:
             await self.player.play(pieces)
         finally:
             await pieces.aclose()
+        await self.player.wanted.wait()
         await self._tell(
             {
                 "type": "audio_end",
@@ -70,6 +75,20 @@ class Answer:
         )
         await self.player.finish()
         self.is_whole = True
+
+    async def want(self) -> None:
+        """The turn is decided: the client is told what there is, and the rest as it is made."""
+        await self._tell({"type": "answer_started", "turn": self.turn, "rate": self.player.rate_hz})
+        while self._untold:
+            await self._tell(self._untold.popleft())
+        self.player.wanted.set()
+
+    async def _tell_text(self, text: str) -> None:
+        message = {"type": "text", "turn": self.turn, "text": text}
+        if self.player.wanted.is_set():
+            await self._tell(message)
+        else:
+            self._untold.append(message)
 
     async def _texts(self) -> AsyncIterator[str]:
         """What the model refuses is tried again with half of the history; that is forgotten for
@@ -82,7 +101,7 @@ class Answer:
                     if history is not self._history:
                         self._history.become(history)
                         history = self._history
-                    await self._tell({"type": "text", "turn": self.turn, "text": text})
+                    await self._tell_text(text)
                     yield text
                 return
             except PromptRefusedError:

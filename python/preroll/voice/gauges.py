@@ -25,6 +25,8 @@ class Gauges:
         )
         self.underruns = metrics.counter("preroll_voice_underruns_total")
         self.interruptions = metrics.counter("preroll_voice_interruptions_total")
+        self.preempted = metrics.counter("preroll_voice_preempted_total")
+        self.preempted_in_vain = metrics.counter("preroll_voice_preempted_in_vain_total")
         self.turns = metrics.counter("preroll_voice_turns_total")
 
     def queue_wait(self, role: str) -> Histogram:

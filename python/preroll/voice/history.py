@@ -52,6 +52,12 @@ class History:
         half = History(self.max_chars, list(self._turns))
         return half if half._forget_to(self._chars() / 2) else None
 
+    def with_user(self, text: str) -> History:
+        """Another history, which has these words as well."""
+        other = History(self.max_chars, list(self._turns))
+        other.add_user(text)
+        return other
+
     def become(self, other: History) -> None:
         self._turns = list(other._turns)
 

@@ -34,7 +34,8 @@ EPSILON_S = 1e-6
 @dataclass(frozen=True, slots=True)
 class LiveSettings:
     """Times in seconds. `step_s`: new speech that is worth another transcript. `early_s`: silence
-    after which one is made in case it is the end. `tail_s`: silence after speech that a
+    after which one is made in case it is the end; from `pause_s` of it on, nothing else is begun
+    that this one would have to wait for. `tail_s`: silence after speech that a
     transcript gets to see. `least_s`: of audio that is worth the first transcript.
     `sure_s`: of audio that a window must hold before any of its words is final: the decoder makes
     whole sentences up from less, and makes them up twice. `trim_s`: a window longer than this
@@ -45,6 +46,7 @@ class LiveSettings:
 
     step_s: float = 0.1
     early_s: float = 0.16
+    pause_s: float = 0.06
     tail_s: float = 0.25
     sure_s: float = 1.5
     trim_s: float = 9.5
@@ -164,6 +166,7 @@ class LiveTranscript:
         utterance.heard_until_s = job.until_s
         if job.is_whole:
             utterance.whole = joined(words)
+            utterance.whole_voiced_s = job.voiced_until_s
             return self.settle()
         before = list(utterance.agreement.tail)
         updates = []
@@ -175,6 +178,14 @@ class LiveTranscript:
             updates.append(Update("partial", utterance.number, joined(tail), tuple(tail)))
         updates += self._shorten(utterance)
         return updates + self.settle()
+
+    def likely_text(self) -> str | None:
+        """What the utterance will have been if the pause that it is in turns out to be its end:
+        its text as a whole, once that was transcribed; None before, and when speech went on."""
+        if len(self.utterances) != 1:
+            return None
+        utterance = self.utterances[0]
+        return utterance.whole if utterance.whole_voiced_s >= utterance.voiced_until_s else None
 
     def settle(self) -> list[Update]:
         """Ends the oldest utterances that are over and whose last transcript is there."""
@@ -212,6 +223,8 @@ class LiveTranscript:
         if utterance.heard_until_s >= utterance.voiced_until_s + settings.early_s - EPSILON_S:
             return None
         silence_s = self.now_s - utterance.voiced_until_s
+        if settings.pause_s <= silence_s < settings.early_s:
+            return None
         is_step = until_s - max(utterance.heard_until_s, utterance.start_s) >= settings.step_s
         return until_s if is_step or silence_s >= settings.early_s else None
 

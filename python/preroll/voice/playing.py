@@ -21,11 +21,15 @@ FRAME_S = 0.04
 
 @dataclass(slots=True)
 class Player:
-    """The audio of one answer on its way to a client. Times are of time.monotonic."""
+    """The audio of one answer on its way to a client. Times are of time.monotonic.
+
+    Nothing is sent before `wanted`: an answer may be made before it is sure that it is one.
+    """
 
     send: Callable[[bytes], Awaitable[None]]
     rate_hz: int
     lead_s: float
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
     pieces: list[Piece] = field(default_factory=list)
     sent_s: float = 0.0
     underruns: int = 0
@@ -39,6 +43,7 @@ class Player:
         audible = FirstAudible(self.rate_hz)
         size = round(FRAME_S * self.rate_hz)
         async for piece in spoken:
+            await self.wanted.wait()
             self.pieces.append(Piece(piece.text, piece.audio_s))
             for i in range(0, piece.samples.size, size):
                 frame = piece.samples[i : i + size]

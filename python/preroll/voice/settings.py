@@ -17,8 +17,10 @@ INSTRUCTIONS = "You are a friendly voice assistant. Answer briefly in plain spok
 class VoiceSettings:
     """Of the service: the stages that it calls, and bounds. `model`: what the language model is
     asked for. `max_input_chars`: of one speech request. `max_audio_s`: of one recording.
-    `max_answer_tokens`: of one spoken answer. `max_history_chars`: of a conversation, that the
-    language model is given. `lead_s`: how far audio is sent ahead of playing."""
+    `preemptive_generation`: an answer is begun in the pause that may end the turn, and kept back
+    until it does. `max_answer_tokens`: of one spoken answer. `max_history_chars`: of a
+    conversation, that the language model is given. `lead_s`: how far audio is sent ahead of
+    playing."""
 
     stt: str = "stt"
     llm: str = "llm"
@@ -30,6 +32,7 @@ class VoiceSettings:
     max_answer_tokens: int = 160
     max_history_chars: int = MAX_CHARS
     lead_s: float = 1.0
+    preemptive_generation: bool = True
     page: bool = True
     extra: Mapping[str, Any] = field(default_factory=dict)
     """More fields for the language model's requests, such as a temperature."""

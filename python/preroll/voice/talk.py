@@ -17,6 +17,7 @@ from preroll.errors import InputError
 from preroll.voice import turns, wire
 from preroll.voice.activity import Edge
 from preroll.voice.answering import Answer, TurnMarks
+from preroll.voice.begun import Begun
 from preroll.voice.gauges import Gauges
 from preroll.voice.hearing import Ear
 from preroll.voice.history import History
@@ -54,7 +55,9 @@ class Talk:
         self._history = History(models.settings.max_history_chars)
         self._words: list[str] = []
         self._decided_s = self._speech_end_s = 0.0
-        self._answer: Answer | None = None
+        self._begun: Begun | None = None
+        """Of a turn that is not decided yet."""
+        self._current: Begun | None = None
         self._answering: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._has_forgotten = False
@@ -68,10 +71,11 @@ class Talk:
                 if not await self._take(message):
                     break
         finally:
-            for task in (listening, self._answering, self._reading):
+            works = [begun.work for begun in (self._begun, self._current) if begun is not None]
+            for task in (listening, self._answering, self._reading, *works):
                 if task is not None:
                     task.cancel()
-                    with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                    with contextlib.suppress(asyncio.CancelledError, ConnectionError, ModelError):
                         await task
 
     async def _take(self, message: str | bytes) -> bool:
@@ -83,6 +87,7 @@ class Talk:
         except InputError as error:
             return await self._patience.answer(error)
         await self._edges(self._listener.accept(self._ear, said))
+        self._consider()
         await self._listener.room()
         return True
 
@@ -109,8 +114,8 @@ class Talk:
         ms, turn = fields.get("ms"), fields.get("turn")
         if isinstance(ms, bool) or not isinstance(ms, int | float) or not 0 <= ms < 1e9:
             raise InputError(f"heard: ms is {ms!r}; milliseconds of the answer are needed")
-        if self._answer is not None and turn == self._answer.turn:
-            self._answer.mark_s = ms / 1e3
+        if self._current is not None and turn == self._current.answer.turn:
+            self._current.answer.mark_s = ms / 1e3
 
     def _change(self, fields: dict[str, object]) -> None:
         for name in fields:
@@ -123,6 +128,7 @@ class Talk:
             )
         self._speed = wire.check_speed(fields.get("speed", self._speed))
         self._instructions = instructions
+        self._drop()
 
     async def _edges(self, edges: list[Edge]) -> None:
         for edge in edges:
@@ -152,44 +158,83 @@ class Talk:
             if isinstance(action, turns.Interrupt):
                 await self._interrupt()
             else:
-                await self._begin(action)
+                self._begin(action)
 
-    async def _begin(self, action: turns.Answer) -> None:
-        marks = TurnMarks(
-            speech_end_s=self._speech_end_s,
-            decided_s=self._decided_s,
-            transcript_s=time.monotonic(),
-            stt_calls=list(self._listener.calls),
-        )
-        if self._answering is not None:
-            await asyncio.wait([self._answering])
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait([self._reading])
-        self._history.add_user(action.text)
-        await self._socket.send({"type": "transcript", "turn": action.turn, "text": action.text})
-        self._gauges.turns.value += 1
-        self._answer = Answer(
+    def _consider(self) -> None:
+        """Begins an answer in a pause that may end the turn, unless others are being answered:
+        what may be in vain is not at their expense. Drops it when speech goes on."""
+        live, waiting = self._listener.live, self._models.outstanding
+        voiced_until_s = live.activity.voiced_until_s
+        if self._begun is not None and voiced_until_s > self._begun.voiced_until_s:
+            self._drop()
+        is_free = waiting["llm"] == waiting["tts"] == 0
+        if (
+            self._begun is not None
+            or not is_free
+            or not self._models.settings.preemptive_generation
+        ):
+            return
+        text = live.likely_text()
+        action = None if text is None else self._turns.likely(text)
+        if action is not None:
+            self._begun = self._make(action, voiced_until_s)
+            self._gauges.preempted.value += 1
+
+    def _drop(self) -> None:
+        if self._begun is not None:
+            self._begun.work.cancel()
+            self._begun = None
+            self._gauges.preempted_in_vain.value += 1
+
+    def _make(self, action: turns.Answer, voiced_until_s: float) -> Begun:
+        history = self._history.with_user(action.text)
+        answer = Answer(
             action.turn,
-            self._history,
+            history,
             self._instructions,
             self._models,
             self._socket.send,
             Player(self._socket.send, self._settings.output_rate_hz, self._models.settings.lead_s),
             self._speed,
         )
-        self._answering = asyncio.create_task(self._run(self._answer, marks))
+        if self._reading is not None:
+            self._reading.cancel()
+        return Begun(action, answer, history, voiced_until_s, self._reading)
 
-    async def _run(self, answer: Answer, marks: TurnMarks) -> None:
+    def _begin(self, action: turns.Answer) -> None:
+        begun = self._begun
+        if begun is None or not begun.fits(action):
+            self._drop()
+            begun = self._make(action, self._listener.live.activity.voiced_until_s)
+        self._begun, self._current, self._history = None, begun, begun.history
+        marks = TurnMarks(
+            speech_end_s=self._speech_end_s,
+            decided_s=self._decided_s,
+            transcript_s=begun.since_s,
+            stt_calls=list(self._listener.calls),
+        )
+        self._gauges.turns.value += 1
+        # At once, so that speech which goes on the next moment finds something to interrupt.
+        self._answering = asyncio.create_task(self._run(begun, marks, self._answering))
+
+    async def _run(self, begun: Begun, marks: TurnMarks, before: asyncio.Task[None] | None) -> None:
         """One answer to its end, well or not; what the user heard of it becomes history."""
+        action, answer = begun.action, begun.answer
         try:
-            await answer.run()
+            if before is not None:
+                await asyncio.wait([before])
+            await self._socket.send(
+                {"type": "transcript", "turn": action.turn, "text": action.text}
+            )
+            await answer.want()
+            await begun.work
         except ModelError as error:
             self._gauges.errors(error.stage).value += 1
             failed = wire.error(str(error), "stage_failed", error.stage)
             await self._socket.send({**failed, "turn": answer.turn})
         finally:
-            self._has_forgotten = self._history.add_answer(answer.player.pieces, answer.heard_s)
+            begun.work.cancel()
+            self._has_forgotten = begun.history.add_answer(answer.player.pieces, answer.heard_s)
             answer.observe(marks, self._gauges)
         self._turns.answered(answer.turn)
         await self._socket.send(answer.timings(marks))
@@ -206,12 +251,14 @@ class Talk:
     async def _interrupt(self) -> None:
         """Silence: synthesis and language model are stopped, their slots free, before the client
         is told."""
-        task, answer = self._answering, self._answer
-        if task is None or answer is None or task.done():
+        task, current = self._answering, self._current
+        if task is None or current is None or task.done():
             return
         began_s = time.monotonic()
-        task.cancel()
-        await asyncio.wait([task])
+        answer = current.answer
+        for one in (task, current.work):
+            one.cancel()
+        await asyncio.wait([task, current.work])
         took_s = time.monotonic() - began_s
         self._gauges.interrupt.observe(took_s)
         self._gauges.interruptions.value += 1

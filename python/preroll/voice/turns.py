@@ -68,6 +68,13 @@ class Turns:
         words, self._words = " ".join(self._words), []
         return [Answer(self.turn, words)]
 
+    def likely(self, text: str) -> Answer | None:
+        """What `heard` would begin for these words if the pause they are followed by ended the
+        turn. Changes nothing."""
+        if self.state is not State.HEARING or not text.strip():
+            return None
+        return Answer(self.turn + 1, " ".join([*self._words, text.strip()]))
+
     def answered(self, turn: int) -> None:
         """The answer of `turn` has ended, well or not."""
         if turn == self.turn and self.state is State.ANSWERING:

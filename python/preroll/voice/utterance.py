@@ -37,6 +37,8 @@ class Utterance:
     """The end of the audio of the last transcript."""
     whole: str | None = None
     """Its text as it was transcribed anew at its end."""
+    whole_voiced_s: float = -1.0
+    """Until where there was speech when that was done."""
     is_shortened: bool = False
     agreement: Agreement = field(default_factory=Agreement)
     _audio: list[Samples] = field(default_factory=list)

@@ -59,7 +59,7 @@ class Thinking(Stage):
         numbers = re.findall(r"mark (\d+)|answer is (\d+)", messages[-1]["content"])
         number = "".join(numbers[-1])
         for word in ("The", " answer", " is", f" {number}", ".", options.get("tail", "")):
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(options.get("interval_s", 0.002))
             yield {"choices": [{"delta": {"content": word}}]}
 
 

@@ -3,16 +3,18 @@ import { svg } from "./draw.js";
 
 const STEPS = [
   ["silence that ends the turn", "start", "decided", "wait"],
-  ["transcript", "decided", "transcript", ""],
+  ["transcript", "start", "transcript", ""],
   ["language model, first text", "llm_sent", "llm_first_text", ""],
   ["first clause", "llm_first_text", "first_clause", ""],
   ["first speech made", "first_clause", "tts_first_audio", ""],
-  ["first byte", "tts_first_audio", "first_byte", ""],
+  ["first byte", "spoken", "first_byte", ""],
   ["first audible", "first_byte", "first_audible", "heard"],
 ];
 
 export function showTurn(message) {
   const ms = { start: 0, ...message.ms };
+  // An answer that was begun in the pause is kept until the turn is decided.
+  if (ms.tts_first_audio !== undefined) ms.spoken = Math.max(ms.tts_first_audio, ms.decided);
   const steps = STEPS.filter(([, from, to]) => ms[from] !== undefined && ms[to] !== undefined);
   const body = document.getElementById("turn").tBodies[0];
   body.replaceChildren();

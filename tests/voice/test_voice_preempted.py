@@ -145,6 +145,20 @@ def test_who_leaves_in_the_pause_leaves_nothing_behind(
         until(lambda app=asked.app: not busy(app), "slots are free")
 
 
+def test_what_failed_in_the_pause_is_tried_again_and_not_told(
+    tmp_path_factory: pytest.TempPathFactory, hello: sounds.Samples
+) -> None:
+    async def talk(asked: Asked) -> Talker:
+        async with Talker(asked.app.socket_url + PAUSE) as session:
+            await session.speak(with_mark(hello, 10), until=ended(session))
+        return session
+
+    for asked in running(tmp_path_factory.mktemp("failing"), ", failures = 1"):
+        session = asyncio.run(talk(asked))
+        check(session, 10)
+        assert not session.messages("error") and len(asked.all) == 2
+
+
 def test_without_it_nothing_is_asked_before_the_turn_is_decided(
     tmp_path_factory: pytest.TempPathFactory, hello: sounds.Samples
 ) -> None:

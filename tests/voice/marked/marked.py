@@ -40,6 +40,9 @@ class Hearing(Stage):
 
 
 class Thinking(Stage):
+    def load(self) -> None:
+        self.failed: list[Any] = []
+
     def note(self, body: dict[str, Any]) -> None:
         if "log" in self.options:
             with Path(self.options["log"]).open("a") as log:
@@ -51,6 +54,9 @@ class Thinking(Stage):
         if sum(len(m["content"]) for m in messages) > options.get("most_chars", 1e9):
             raise RequestError("more than this model takes", status=400)
         self.note(body)
+        if len(self.failed) < options.get("failures", 0):
+            self.failed.append(body)
+            raise RequestError("not this time", status=500)
         if body.get("max_tokens") == 1:  # nobody waits for it, and nobody should have to
             try:
                 await asyncio.sleep(60)

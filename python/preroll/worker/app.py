@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -25,6 +26,7 @@ from preroll.worker.threads import Threads
 OWN = "/_preroll/"
 HEALTH = OWN + "health"
 METRICS = OWN + "metrics"
+MAX_WAIT_S = 10
 
 
 class App:
@@ -39,6 +41,8 @@ class App:
         self.routes = Routes(stage)
         self.phase = "load"
         """"ready" once requests are taken; until then what the start is at."""
+        self.settled = asyncio.Event()
+        """Set when the start is over, well or not, and when the worker is to end."""
         self.admission = Admission(settings.max_concurrency)
         # Fewer than requests would be a queue that the door knows nothing of.
         self.threads = Threads(stage.threads or settings.max_concurrency, "stage")
@@ -133,8 +137,18 @@ class App:
         elif path == METRICS:
             await self._plain(send, 200, answer.TEXT, self.metrics.text().encode(), {})
         else:
+            await self._wait(headers)
             status = 200 if self.phase == "ready" else 503
             await self._plain(send, status, answer.JSON, answer.to_json({"phase": self.phase}), {})
+
+    async def _wait(self, headers: list[answer.Header]) -> None:
+        """A start that goes on is waited for, as long as `Prefer: wait=SECONDS` says (RFC 7240):
+        who would ask again and again takes from the start what it needs."""
+        preferred = next((value for name, value in headers if name == b"prefer"), b"")
+        seconds = preferred.removeprefix(b"wait=")
+        if seconds != preferred and seconds.isdigit():
+            with contextlib.suppress(TimeoutError, asyncio.TimeoutError):  # 3.10: two types
+                await asyncio.wait_for(self.settled.wait(), min(int(seconds), MAX_WAIT_S))
 
     # Sessions -------------------------------------------------------------------------------
 
@@ -210,6 +224,7 @@ class App:
             return
         self._is_failed = True
         self.phase = "failed"
+        self.settled.set()
         for exchange in list(self._exchanges):
             if exchange is not source:
                 exchange.fatal = error

@@ -80,6 +80,7 @@ async def start(app: App) -> None:
             await run_hook(app, hook)
     app.phase = "ready"
     reporting.phase("ready")
+    app.settled.set()
 
 
 async def end(app: App) -> None:

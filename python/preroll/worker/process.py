@@ -87,6 +87,7 @@ class Worker:
     def _stop(self) -> None:
         """Running requests finish, then `close()` runs; how long is the holder's to say."""
         self.server.should_exit = True
+        self.app.settled.set()
 
     async def _start(self) -> None:
         try:

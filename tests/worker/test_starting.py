@@ -1,0 +1,75 @@
+"""A start that goes on is waited for by who asks after it, instead of being asked again."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from worker_lab import UnixConnection, WorkerProcess, until
+
+from preroll.worker.app import HEALTH
+
+LOADING = """
+import os, time
+class Mine(Stage):
+    def load(self):
+        print("loads", flush=True)
+        while not os.path.exists("go"): time.sleep(0.01)
+        if os.path.exists("wrong"): raise ValueError("wrong")
+    def __call__(self, body: bytes): return body
+"""
+
+
+def health(mine: WorkerProcess, prefer: str) -> tuple[int, str]:
+    connection = UnixConnection(mine.socket)
+    try:
+        connection.request("GET", HEALTH, headers={"Prefer": prefer} if prefer else {})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())["phase"]
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Iterator[WorkerProcess]:
+    process = WorkerProcess(tmp_path, LOADING)
+    try:
+        process.wait_said("loads")
+        yield process
+    finally:
+        process.end()
+
+
+@pytest.mark.parametrize("prefer", ["", "wait=0", "wait=", "wait=-1", "wait=1e9", "respond-async"])
+def test_who_does_not_wait_is_answered_at_once(mine: WorkerProcess, prefer: str) -> None:
+    assert health(mine, prefer) == (503, "load")
+
+
+def test_who_waits_is_answered_when_it_is_ready(mine: WorkerProcess, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(health, mine, "wait=9")
+        assert health(mine, "wait=1") == (503, "load"), "no longer than was asked for"
+        assert not waiting.done()
+        (tmp_path / "go").touch()
+        assert waiting.result() == (200, "ready")
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "failure"])
+def test_who_waits_does_not_hold_up_the_end(mine: WorkerProcess, tmp_path: Path, end: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(health, mine, "wait=999999")
+        # Its own answer shows that the request before it has been taken.
+        assert health(mine, "") == (503, "load")
+        if end == "SIGTERM":
+            mine.process.send_signal(signal.SIGTERM)
+            assert waiting.result() == (503, "load")
+        else:
+            (tmp_path / "wrong").touch()
+            (tmp_path / "go").touch()
+            assert isinstance(waiting.exception(), OSError)
+        (tmp_path / "go").touch()
+        until(lambda: mine.process.poll() is not None, "it ends")

@@ -56,7 +56,7 @@ def _stage(table: VoiceTable, stages: dict[str, Any]) -> dict[str, Any]:
     return {
         "engine": "python",
         "class": CLASS,
-        # Its numpy multiplies no matrices; a BLAS thread for each processor would spin at its start.
+        # Its numpy multiplies no matrices; a BLAS thread for each processor would only spin.
         "env": {"OPENBLAS_NUM_THREADS": "1"},
         "calls": list(dict.fromkeys((table.stt, table.llm, table.tts))),
         "max_concurrency": table.max_concurrency,

@@ -44,11 +44,17 @@ function draw(steps, ms) {
   steps.forEach(([name, from, to, kind], i) => {
     const y = i * height;
     parts.push(svg("rect", { class: `bar ${kind}`, x: x(ms[from]), y: y + 4, width: Math.max(2, x(ms[to]) - x(ms[from])), height: height - 8 }));
-    const right = x(ms[to]) > 500;
-    const label = { x: right ? x(ms[from]) - 4 : x(ms[to]) + 4, y: y + height / 2 + 4, "text-anchor": right ? "end" : "start" };
+    const label = { ...beside(x(ms[from]), x(ms[to]), kind), y: y + height / 2 + 4 };
     parts.push(svg("text", label, `${name} ${Math.round(ms[to] - ms[from])} ms`));
   });
   document.getElementById("waterfall").replaceChildren(...parts);
+}
+
+// Behind the bar, else in front of it, else in it: wherever there is room for words.
+function beside(left, right, kind) {
+  if (right <= 500) return { x: right + 4, "text-anchor": "start" };
+  if (left >= 260) return { x: left - 4, "text-anchor": "end" };
+  return { x: left + 6, "text-anchor": "start", class: `inside ${kind}` };
 }
 
 function tick(total) {

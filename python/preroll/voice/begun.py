@@ -7,7 +7,6 @@ generation) and kept back. The turn's end finds it made in part; speech that goe
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass, field
 
 from preroll.voice import turns
@@ -24,8 +23,9 @@ class Begun:
     answer: Answer
     history: History
     voiced_until_s: float
+    since_s: float
+    """When the words were there (time.monotonic)."""
     waits_for: asyncio.Task[None] | None = None
-    since_s: float = field(default_factory=time.monotonic)
     work: asyncio.Task[None] = field(init=False)
 
     def __post_init__(self) -> None:

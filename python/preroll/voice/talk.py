@@ -187,6 +187,7 @@ class Talk:
             self._gauges.preempted_in_vain.value += 1
 
     def _make(self, action: turns.Answer, voiced_until_s: float) -> Begun:
+        since_s = time.monotonic()
         history = self._history.with_user(action.text)
         answer = Answer(
             action.turn,
@@ -199,7 +200,7 @@ class Talk:
         )
         if self._reading is not None:
             self._reading.cancel()
-        return Begun(action, answer, history, voiced_until_s, self._reading)
+        return Begun(action, answer, history, voiced_until_s, since_s, self._reading)
 
     def _begin(self, action: turns.Answer) -> None:
         begun = self._begun

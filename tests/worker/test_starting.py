@@ -24,14 +24,23 @@ class Mine(Stage):
 """
 
 
-def health(mine: WorkerProcess, prefer: str) -> tuple[int, str]:
+def ask(mine: WorkerProcess, prefer: str) -> UnixConnection:
+    """The question has left when this returns: whoever connects later is taken later."""
     connection = UnixConnection(mine.socket)
+    connection.request("GET", HEALTH, headers={"Prefer": prefer} if prefer else {})
+    return connection
+
+
+def answer(connection: UnixConnection) -> tuple[int, str]:
     try:
-        connection.request("GET", HEALTH, headers={"Prefer": prefer} if prefer else {})
         response = connection.getresponse()
         return response.status, json.loads(response.read())["phase"]
     finally:
         connection.close()
+
+
+def health(mine: WorkerProcess, prefer: str) -> tuple[int, str]:
+    return answer(ask(mine, prefer))
 
 
 @pytest.fixture
@@ -44,14 +53,17 @@ def mine(tmp_path: Path) -> Iterator[WorkerProcess]:
         process.end()
 
 
-@pytest.mark.parametrize("prefer", ["", "wait=0", "wait=", "wait=-1", "wait=1e9", "respond-async"])
+@pytest.mark.parametrize(
+    "prefer",
+    ["", "wait=0", "wait=", "wait=-1", "wait=1e9", "wait=" + "9" * 5000, "respond-async"],
+)
 def test_who_does_not_wait_is_answered_at_once(mine: WorkerProcess, prefer: str) -> None:
     assert health(mine, prefer) == (503, "load")
 
 
 def test_who_waits_is_answered_when_it_is_ready(mine: WorkerProcess, tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(health, mine, "wait=9")
+        waiting = pool.submit(answer, ask(mine, "wait=9"))
         assert health(mine, "wait=1") == (503, "load"), "no longer than was asked for"
         assert not waiting.done()
         (tmp_path / "go").touch()
@@ -61,7 +73,7 @@ def test_who_waits_is_answered_when_it_is_ready(mine: WorkerProcess, tmp_path: P
 @pytest.mark.parametrize("end", ["SIGTERM", "failure"])
 def test_who_waits_does_not_hold_up_the_end(mine: WorkerProcess, tmp_path: Path, end: str) -> None:
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(health, mine, "wait=999999")
+        waiting = pool.submit(answer, ask(mine, "wait=999999"))
         # Its own answer shows that the request before it has been taken.
         assert health(mine, "") == (503, "load")
         if end == "SIGTERM":

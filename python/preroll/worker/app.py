@@ -146,7 +146,7 @@ class App:
         who would ask again and again takes from the start what it needs."""
         preferred = next((value for name, value in headers if name == b"prefer"), b"")
         seconds = preferred.removeprefix(b"wait=")
-        if seconds != preferred and seconds.isdigit():
+        if seconds != preferred and seconds.isdigit() and len(seconds) < 10:
             with contextlib.suppress(TimeoutError, asyncio.TimeoutError):  # 3.10: two types
                 await asyncio.wait_for(self.settled.wait(), min(int(seconds), MAX_WAIT_S))
 

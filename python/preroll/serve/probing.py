@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from preroll.control.health import start_delay_s
@@ -21,22 +22,15 @@ class NotServingError(PrerollError):
     """A replica runs and may answer its health probe, but does not serve."""
 
 
-def check(
-    address: str,
-    probe: Probe,
-    timeout_s: float = PROBE_TIMEOUT_S,
-    more: tuple[tuple[str, str], ...] = (),
-) -> None:
-    """One probe, with `more` header fields. Raises UnavailableError with the reason when it
-    fails."""
+def check(address: str, probe: Probe, timeout_s: float = PROBE_TIMEOUT_S) -> None:
+    """One probe. Raises UnavailableError with the reason when it fails."""
     if probe.path is None:
         try:
             connect(address, timeout_s).close()
         except OSError as error:
             raise UnavailableError(f"connecting to {address}: {error}") from error
         return
-    headers = (*probe.headers, *more)
-    response = request(address, "GET", probe.path, headers=headers, timeout_s=timeout_s)
+    response = request(address, "GET", probe.path, headers=probe.headers, timeout_s=timeout_s)
     if response.status not in probe.ok:
         raise UnavailableError(f"GET {probe.path} answered {response.status}")
 
@@ -50,6 +44,7 @@ def wait_until_healthy(
     NotServingError, with the last probe's error, after `timeout_s`.
     """
     error = "never probed"
+    probe = replace(probe, headers=(*probe.headers, WAIT))
     while not stop.is_set():
         elapsed_s = time.monotonic() - began_s
         if elapsed_s > timeout_s:
@@ -60,7 +55,7 @@ def wait_until_healthy(
         try:
             if is_missing(address):
                 raise UnavailableError(f"there is no socket at {address} yet")
-            check(address, probe, more=(WAIT,))
+            check(address, probe)
         except UnavailableError as failure:
             error = str(failure)
             stop.wait(start_delay_s(elapsed_s))
@@ -69,7 +64,7 @@ def wait_until_healthy(
 
 
 def is_missing(address: str) -> bool:
-    """Whether nothing can be there: told at a fiftieth of the cost of an attempt."""
+    """Whether nothing can be there: told without the cost of an attempt."""
     kind, _, path = address.partition(":")
     return kind == "unix" and not Path(path).exists()
 

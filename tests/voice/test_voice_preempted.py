@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ import sounds
 from served import until
 from talker import Talker
 from test_voice_sessions import APP, check, with_mark
+from test_voice_sessions import asked as noted
 from voice_app import VoiceApp
 
 from preroll.voice.answering import Answer
@@ -36,8 +36,7 @@ class Asked:
 
     @property
     def all(self) -> list[dict[str, Any]]:
-        lines = self._log.read_text().splitlines() if self._log.exists() else []
-        return [json.loads(line) for line in lines]
+        return noted(self._log)
 
 
 def running(folder: Path, options: str = "", more: str = "") -> Iterator[Asked]:
@@ -57,9 +56,22 @@ def kinds(session: Talker) -> list[str]:
     return ["audio" if r.audio else r.message["type"] for r in session.received]
 
 
-async def pause(session: Talker, asked: Asked, requests: int) -> None:
-    """Silence until the language model was asked so many times."""
-    await session.speak(sounds.silence(0.02), until=lambda: len(asked.all) >= requests)
+async def paused(
+    asked: Asked, speech: sounds.Samples, then: Callable[[Talker], Awaitable[object]]
+) -> Talker:
+    """Says something, is silent until the language model is asked once more, and then …"""
+    before = len(asked.all)
+    async with Talker(asked.app.socket_url + PAUSE) as session:
+        await session.speak(speech)
+        await session.speak(sounds.silence(0.02), until=lambda: len(asked.all) > before)
+        await then(session)
+    return session
+
+
+async def one_turn(asked: Asked, speech: sounds.Samples) -> Talker:
+    async with Talker(asked.app.socket_url + PAUSE) as session:
+        await session.speak(speech, until=ended(session))
+    return session
 
 
 def ended(session: Talker) -> Callable[[], bool]:
@@ -71,15 +83,11 @@ def test_an_answer_begun_in_the_pause_is_kept_back_until_it_ends(
 ) -> None:
     before = len(asked.all)
 
-    async def talk() -> Talker:
-        async with Talker(asked.app.socket_url + PAUSE) as session:
-            await session.speak(with_mark(hello, 4))
-            await pause(session, asked, before + 1)
-            assert not {"speech_stopped", "transcript", "text", "audio"} & set(kinds(session))
-            await session.speak(sounds.silence(0.02), until=ended(session))
-        return session
+    async def wait(session: Talker) -> None:
+        assert not {"speech_stopped", "transcript", "text", "audio"} & set(kinds(session))
+        await session.speak(sounds.silence(0.02), until=ended(session))
 
-    session = asyncio.run(talk())
+    session = asyncio.run(paused(asked, with_mark(hello, 4), wait))
     check(session, 4)
     assert len(asked.all) == before + 1
     order = ("speech_stopped", "transcript", "answer_started", "text", "audio", "audio_end")
@@ -95,14 +103,10 @@ def test_speech_that_goes_on_throws_it_away_and_is_answered_once(
 ) -> None:
     before = len(asked.all)
 
-    async def talk() -> Talker:
-        async with Talker(asked.app.socket_url + PAUSE) as session:
-            await session.speak(with_mark(hello, 7))
-            await pause(session, asked, before + 1)
-            await session.speak(with_mark(hello, 7), until=ended(session))
-        return session
+    async def go_on(session: Talker) -> None:
+        await session.speak(with_mark(hello, 7), until=ended(session))
 
-    session = asyncio.run(talk())
+    session = asyncio.run(paused(asked, with_mark(hello, 7), go_on))
     check(session, 7)
     assert len(session.messages("transcript")) == len(session.messages("answer_started")) == 1
     assert not session.messages("interrupted")
@@ -112,16 +116,11 @@ def test_speech_that_goes_on_throws_it_away_and_is_answered_once(
 
 
 def test_settings_of_the_pause_hold_for_the_answer(asked: Asked, hello: sounds.Samples) -> None:
-    before = len(asked.all)
+    async def change(session: Talker) -> None:
+        await session.send({"type": "settings", "instructions": "Be brief."})
+        await session.speak(sounds.silence(0.02), until=ended(session))
 
-    async def talk() -> None:
-        async with Talker(asked.app.socket_url + PAUSE) as session:
-            await session.speak(with_mark(hello, 10))
-            await pause(session, asked, before + 1)
-            await session.send({"type": "settings", "instructions": "Be brief."})
-            await session.speak(sounds.silence(0.02), until=ended(session))
-
-    asyncio.run(talk())
+    asyncio.run(paused(asked, with_mark(hello, 10), change))
     assert asked.all[-1]["messages"][0] == {"role": "system", "content": "Be brief."}
 
 
@@ -132,29 +131,22 @@ def test_who_leaves_in_the_pause_leaves_nothing_behind(
     def busy(app: VoiceApp) -> bool:
         return any(s["in_flight"] for n, s in app.ps()["stages"].items() if n != "voice")
 
-    async def leave(asked: Asked) -> None:
-        async with Talker(asked.app.socket_url + PAUSE) as session:
-            await session.speak(with_mark(hello, 10))
-            await pause(session, asked, 1)
-            assert busy(asked.app)
+    for asked in running(tmp_path_factory.mktemp("left"), ", interval_s = 30"):
+
+        async def leave(session: Talker, app: VoiceApp = asked.app) -> None:
+            assert busy(app)
             if how == "vanish":
                 session.vanish()
 
-    for asked in running(tmp_path_factory.mktemp("left"), ", interval_s = 30"):
-        asyncio.run(leave(asked))
+        asyncio.run(paused(asked, with_mark(hello, 10), leave))
         until(lambda app=asked.app: not busy(app), "slots are free")
 
 
 def test_what_failed_in_the_pause_is_tried_again_and_not_told(
     tmp_path_factory: pytest.TempPathFactory, hello: sounds.Samples
 ) -> None:
-    async def talk(asked: Asked) -> Talker:
-        async with Talker(asked.app.socket_url + PAUSE) as session:
-            await session.speak(with_mark(hello, 10), until=ended(session))
-        return session
-
     for asked in running(tmp_path_factory.mktemp("failing"), ", failures = 1"):
-        session = asyncio.run(talk(asked))
+        session = asyncio.run(one_turn(asked, with_mark(hello, 10)))
         check(session, 10)
         assert not session.messages("error") and len(asked.all) == 2
 
@@ -162,14 +154,9 @@ def test_what_failed_in_the_pause_is_tried_again_and_not_told(
 def test_without_it_nothing_is_asked_before_the_turn_is_decided(
     tmp_path_factory: pytest.TempPathFactory, hello: sounds.Samples
 ) -> None:
-    async def talk(asked: Asked) -> Talker:
-        async with Talker(asked.app.socket_url + PAUSE) as session:
-            await session.speak(with_mark(hello, 10), until=ended(session))
-        return session
-
     folder = tmp_path_factory.mktemp("without")
     for asked in running(folder, more="preemptive_generation = false\n"):
-        session = asyncio.run(talk(asked))
+        session = asyncio.run(one_turn(asked, with_mark(hello, 10)))
         assert len(asked.all) == 1
         ms = session.messages("timings")[0]["ms"]
         assert ms["decided"] <= ms["llm_sent"]

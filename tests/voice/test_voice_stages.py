@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import recordings
 import sounds
 
+from preroll.errors import InputError
 from preroll.testing import serve
 from preroll.voice import quantize
 from preroll.voice.agreement import joined
@@ -26,6 +29,7 @@ from preroll.voice.recognizer import (
 from preroll.voice.speaker import PATH as SAY
 from preroll.voice.speaker import Speaker
 from preroll.voice.synthesizer import get_synthesizer, say
+from preroll.voice.utterance import Hypothesis
 from preroll.voice.whisper import MODEL, Whisper, from_json
 from preroll.voice.whisper import PATH as RECOGNIZE
 
@@ -76,6 +80,19 @@ def test_windows_that_are_transcribed_together_are_transcribed_as_alone(
     assert [len(t.words) for t in together[:3]] == [len(a.words) for a in alone]
 
 
+def test_windows_that_go_on_from_more_and_from_less_are_transcribed_together(
+    recognizer: Recognizer, recorded: list[recordings.Recording]
+) -> None:
+    """The model is shown as much as all of them have, from the end of each."""
+    long, short = (recorded[i].samples() for i in (3, 6))
+    before = tuple(i for w in recognizer.recognize([Window(long)])[0].words for i in w.token_ids)
+    ends = [Window(long, (), before[-2:]), Window(short, (), before[:1])]
+    together = recognizer.recognize([Window(long, (), before), Window(short, (), before[:1])])
+    assert together[1].words == recognizer.recognize(ends)[1].words
+    assert joined(together[1].words) == joined(recognizer.recognize(ends[1:])[0].words)
+    assert recordings.errors(recorded[6].text, joined(together[1].words))[0] <= 3
+
+
 def test_nothing_is_added_to_a_prefix_that_is_the_whole_transcript(
     recognizer: Recognizer, recorded: list[recordings.Recording]
 ) -> None:
@@ -92,6 +109,7 @@ def test_an_item_that_is_no_audio_fails_alone(recorded: list[recordings.Recordin
         "odd": good + b"x",
         "json": b"\x02\0\0\0{]",
         "prefix": pack({"prefix": ["a"]}, np.zeros(9, np.float32)),
+        "before": pack({"before": [50_257]}, np.zeros(9, np.float32)),
         "long": pack({}, sounds.silence(31.0)),
     }
     with serve(Whisper) as stage:
@@ -109,6 +127,49 @@ def test_an_item_that_is_no_audio_fails_alone(recorded: list[recordings.Recordin
         heard = from_json(stage.post(good, RECOGNIZE).json())
     assert answers == {**dict.fromkeys(bad, 400), "good": 200}
     assert recordings.errors(recorded[0].text, joined(heard.words))[0] <= 1
+
+
+def test_one_that_says_beside_does_not_wait_for_the_batch_that_is_running(
+    recorded: list[recordings.Recording],
+) -> None:
+    gate = threading.Event()
+
+    class Held(Whisper):
+        def load(self) -> None:
+            super().load()
+            recognize = self.recognizer.recognize
+
+            def held(windows: Sequence[Window]) -> list[Hypothesis]:
+                assert threading.current_thread().name.startswith("beside") or gate.wait(30)
+                return recognize(windows)
+
+            self.recognizer.recognize = held  # type: ignore[method-assign]
+
+        def warm(self) -> None:
+            pass
+
+    def ask(is_beside: bool) -> None:
+        body = pack({"prefix": [], "beside": is_beside}, recorded[0].samples())
+        answers.append((is_beside, stage.post(body, RECOGNIZE).json()))
+
+    answers: list[tuple[bool, dict[str, Any]]] = []
+    with serve(Held, options={"workers": 2}) as stage:
+        batch = threading.Thread(target=ask, args=(False,))
+        batch.start()
+        ask(True)
+        gate.set()
+        batch.join(30)
+    assert [is_beside for is_beside, _ in answers] == [True, False]
+    assert answers[0][1] == answers[1][1]
+    assert answers[0][1]["workers"] == 2
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"threads": "2"}, {"beam_size": True}])
+def test_an_option_that_is_no_number_is_said_by_name(options: dict[str, Any]) -> None:
+    stage = object.__new__(Whisper)
+    stage.options = options
+    with pytest.raises(InputError, match=f"{next(iter(options))} is .*1 or more"):
+        stage.load()
 
 
 @pytest.mark.parametrize("engine", ["piper", "espeak-ng"])

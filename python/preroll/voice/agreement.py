@@ -14,6 +14,9 @@ from dataclasses import dataclass, field, replace
 PLAIN = re.compile(r"[^\w'’]+")
 DOUBTFUL, DOUBT_S = 0.5, 0.3
 """A word of less probability, in either transcript, needs so much more audio behind it."""
+GUESSED = 0.75
+"""What a word must have in both that was right behind the audio in the first of them, and may have
+been guessed from half of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +43,34 @@ class Agreement:
         """Takes the words that a new transcript has after the committed ones; returns those that
         both it and the transcript before agree on, now committed.
 
-        A word that ends after `until_s` is shown, but neither committed nor counted as agreed the
-        next time; a doubtful one waits for longer. What is committed last goes without its
-        punctuation: that depends on what follows, and forced on the decoder it would end the
-        sentence there.
+        A word that ends after `until_s` is shown and not committed, and counts as agreed the next
+        time only if both are sure of it; a doubtful one waits for longer. What is committed last
+        goes without its punctuation: that depends on what follows, and forced on the decoder it
+        would end the sentence there.
         """
         count = 0
-        for old, new in zip(self.tail[: self._num_sure], after, strict=False):
-            is_doubtful = min(old.probability, new.probability) < DOUBTFUL
-            sure_until_s = until_s - DOUBT_S if is_doubtful else until_s
-            if plain(old.text) != plain(new.text) or new.end_s > sure_until_s:
+        for old, new in zip(self.tail, after, strict=False):
+            probability = min(old.probability, new.probability)
+            sure_until_s = until_s - DOUBT_S if probability < DOUBTFUL else until_s
+            is_guessed = count >= self._num_sure and probability < GUESSED
+            is_same = plain(old.text) == plain(new.text) != ""
+            if is_guessed or not is_same or new.end_s > sure_until_s:
                 break
             count += 1
-        agreed = list(after[:count])
+        agreed, tail = list(after[:count]), list(after[count:])
         if agreed:
-            agreed[-1] = without_end(agreed[-1])
+            agreed[-1], mark = without_end(agreed[-1])
+            tail = tail or mark
         self.committed += agreed
-        self.tail = list(after[count:])
+        self.tail = tail
         self._num_sure = sum(word.end_s <= until_s for word in self.tail)
         return agreed
 
-    def forget_until(self, time_s: float) -> None:
-        """Leaves the committed words that end by then: their audio is gone."""
+    def forget_until(self, time_s: float) -> list[Word]:
+        """Leaves the committed words that end by then, and returns them: their audio is gone."""
+        left = [word for word in self.committed if word.end_s <= time_s]
         self.committed = [word for word in self.committed if word.end_s > time_s]
+        return left
 
     def settle(self, count: int | None = None) -> list[Word]:
         """Commits the last transcript as it is, or its first `count` words: no other will come
@@ -74,12 +82,21 @@ class Agreement:
         return agreed
 
 
-def without_end(word: Word) -> Word:
-    """The word without the tokens of punctuation at its end, if it has some of its own."""
+def after(words: Sequence[Word], before: Sequence[Word]) -> list[Word] | None:
+    """The words that follow those `before`, if they begin with them."""
+    count = len(before)
+    begins = [plain(word.text) for word in words[:count]]
+    return list(words[count:]) if begins == [plain(word.text) for word in before] else None
+
+
+def without_end(word: Word) -> tuple[Word, list[Word]]:
+    """The word without the punctuation at its end, if that is a token of its own, and that."""
     bare = word.text.rstrip(".,!?;:")
     if bare == word.text or not plain(bare) or len(word.token_ids) < 2:
-        return word
-    return replace(word, text=bare, token_ids=word.token_ids[:-1])
+        return word, []
+    ids = word.token_ids
+    mark = Word(word.text[len(bare) :], word.end_s, word.end_s, word.probability, ids[-1:])
+    return replace(word, text=bare, token_ids=ids[:-1]), [mark]
 
 
 def plain(text: str) -> str:

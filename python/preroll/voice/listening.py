@@ -1,4 +1,8 @@
-"""Runs the jobs of a live transcript: one at a time, the next as soon as one is due."""
+"""Runs the jobs of a live transcript, the next as soon as one is due.
+
+One at a time, and another one beside it where that takes nothing from anybody: a word must be in
+two transcripts, so how often there is one decides how late it is final.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from preroll.voice.activity import Edge
+from preroll.voice.agreement import plain
 from preroll.voice.arrivals import Arrivals
 from preroll.voice.gauges import Gauges
 from preroll.voice.hearing import Ear
@@ -45,6 +50,9 @@ class Listener:
         self._changed = asyncio.Event()
         self._progressed = asyncio.Event()
         self._idle = asyncio.Event()
+        self._running: dict[asyncio.Task[Hypothesis | None], Job] = {}
+        self._beside: set[asyncio.Task[Hypothesis | None]] = set()
+        """Those of them that do not go through the stage's batches."""
         self._error: Exception | None = None
         self._idle.set()
 
@@ -99,30 +107,51 @@ class Listener:
             raise
 
     async def _run(self) -> None:
-        while True:
-            self._changed.clear()
-            job = self.live.next_job()
-            if job is not None:
-                await self._do(job)
-                continue
-            await self._tell(self.live.settle())
-            if not self.live.utterances:
-                self._idle.set()
-            if not self._changed.is_set():
-                await self._changed.wait()
+        try:
+            while True:
+                self._changed.clear()
+                for task in [task for task in self._running if task.done()]:
+                    await self._take(task)
+                self._begin()
+                await self._tell(self.live.settle())
+                if not self.live.utterances:
+                    self._idle.set()
+                if not self._changed.is_set():
+                    await self._changed.wait()
+        finally:
+            for task in self._running:
+                task.cancel()
 
-    async def _do(self, job: Job) -> None:
-        heard = await self._recognize(job)
-        updates = self.live.give_up(job) if heard is None else self.live.apply(job, heard)
-        await self._tell(updates)
+    def _begin(self) -> None:
+        while not self._running or self._models.is_free(len(self._running)):
+            job = self.live.next_job(list(self._running.values()))
+            if job is None:
+                return
+            is_beside = len(self._beside) < len(self._running)
+            task = asyncio.create_task(self._recognize(job, is_beside=is_beside))
+            task.add_done_callback(lambda _: self._changed.set())
+            self._running[task] = job
+            if is_beside:
+                self._beside.add(task)
+
+    async def _take(self, task: asyncio.Task[Hypothesis | None]) -> None:
+        job = self._running.pop(task)
+        self._beside.discard(task)
+        try:
+            heard = task.result()
+        except ModelError:
+            return  # beside another one: its audio is due again, and what fails then is told
+        await self._tell(self.live.give_up(job) if heard is None else self.live.apply(job, heard))
         self._progressed.set()
 
-    async def _recognize(self, job: Job) -> Hypothesis | None:
+    async def _recognize(self, job: Job, *, is_beside: bool) -> Hypothesis | None:
         for attempt in range(ATTEMPTS):
             try:
-                heard, call = await self._models.recognize(job)
+                heard, call = await self._models.recognize(job, is_beside=is_beside)
             except ModelError as error:
                 self._gauges.errors("stt").value += 1
+                if is_beside:
+                    raise
                 if attempt == 0:
                     await self._failed(error)
                 await asyncio.sleep(AGAIN_AFTER_S * 2**attempt)
@@ -136,10 +165,11 @@ class Listener:
     async def _tell(self, updates: list[Update]) -> None:
         for update in updates:
             lag_ms = None
-            if update.words:
-                lag_ms = self.arrivals.since_ms(update.words[-1].end_s)
+            words = [word for word in update.words if plain(word.text)]
+            if words:
+                lag_ms = self.arrivals.since_ms(words[-1].end_s)
             if update.kind == "final":
-                for word in update.words:
+                for word in words:
                     word_lag_ms = self.arrivals.since_ms(word.end_s)
                     self._gauges.partial_lag.observe((word_lag_ms or 0.0) / 1e3)
             await self._heard(update, lag_ms)

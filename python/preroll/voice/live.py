@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from preroll.voice.activity import Activity, ActivitySettings, Edge
-from preroll.voice.agreement import Word, joined
+from preroll.voice.agreement import Word, after, joined, plain
 from preroll.voice.guards import is_believable, without_loops
 from preroll.voice.pcm import HEARING_RATE_HZ, Samples
 from preroll.voice.silero import WINDOW
@@ -35,25 +35,27 @@ EPSILON_S = 1e-6
 class LiveSettings:
     """Times in seconds. `step_s`: new speech that is worth another transcript. `early_s`: silence
     after which one is made in case it is the end; from `pause_s` of it on, nothing else is begun
-    that this one would have to wait for. `tail_s`: silence after speech that a
-    transcript gets to see. `least_s`: of audio that is worth the first transcript.
-    `sure_s`: of audio that a window must hold before any of its words is final: the decoder makes
-    whole sentences up from less, and makes them up twice. `trim_s`: a window longer than this
+    that this one would have to wait for. `tail_s`: silence after speech that a transcript gets to
+    see. `least_s`: of audio that is worth the first transcript.
+    `sure_s`: of audio that an utterance must hold before any of its words is final: the decoder
+    makes whole sentences up from less, and makes them up twice. `trim_s`: a window longer than this
     loses its final words, but for those of its last `context_s`; `most_s`: none is longer.
-    `is_whole_at_end`: an end is transcribed anew, without the final words forced on it: better,
-    and for those who need the text only then. `edge_s`: a word that ends so close to the end of
-    the audio may be half of one."""
+    `deaf_s`: of speech behind the final words, at an end, that must have been a word.
+    `whole_s`: an utterance of at most so much audio is transcribed anew at its end, all of it and
+    without the final words forced on it: better, and for those who need the text only then.
+    `edge_s`: a word that ends so close to the end of the audio may be half of one."""
 
     step_s: float = 0.1
     early_s: float = 0.16
     pause_s: float = 0.06
     tail_s: float = 0.25
     sure_s: float = 1.5
-    trim_s: float = 9.5
-    context_s: float = 4.0
+    trim_s: float = 3.0
+    context_s: float = 1.2
+    deaf_s: float = 0.4
     most_s: float = 27.0
     edge_s: float = 0.05
-    is_whole_at_end: bool = False
+    whole_s: float = 0.0
     least_s: float = 0.3
 
 
@@ -67,6 +69,10 @@ class Job:
     until_s: float
     prefix_ids: tuple[int, ...]
     voiced_until_s: float
+    before_ids: tuple[int, ...] = ()
+    """The last tokens of what was said before the window."""
+    num_final: int = 0
+    """Words of the window that were final when it was made."""
     is_whole: bool = False
     """Whether it asks for the whole utterance anew."""
 
@@ -132,10 +138,12 @@ class LiveTranscript:
             self._edge(edge)
         return edges
 
-    def next_job(self) -> Job | None:
-        """What to transcribe now, the oldest utterance first; None while nothing is due."""
+    def next_job(self, running: Sequence[Job] = ()) -> Job | None:
+        """What to transcribe now, the oldest utterance first; None while nothing is due.
+        `running`: the jobs whose transcripts are still to come."""
         for utterance in self.utterances:
-            until_s = self._due(utterance)
+            asked = (job.until_s for job in running if job.utterance == utterance.number)
+            until_s = self._due(utterance, max(asked, default=0.0))
             if until_s is not None:
                 return self._job(utterance, until_s)
             if utterance.end_s is not None:
@@ -146,28 +154,43 @@ class LiveTranscript:
         """An end is transcribed anew only while all of the utterance is still there."""
         is_end = until_s >= utterance.voiced_until_s + self.settings.early_s - EPSILON_S
         is_end = is_end or (utterance.end_s is not None and until_s >= utterance.audio_until_s)
-        is_whole = self.settings.is_whole_at_end and is_end and not utterance.is_shortened
+        is_all_there = until_s - utterance.first_s <= self.settings.whole_s
+        is_whole = is_end and is_all_there and not utterance.is_shortened
+        start_s = utterance.first_s if is_whole else utterance.start_s
         return Job(
             utterance=utterance.number,
-            audio=utterance.audio(until_s),
-            start_s=utterance.start_s,
+            audio=utterance.audio(until_s, start_s),
+            start_s=start_s,
             until_s=until_s,
             prefix_ids=() if is_whole else utterance.prefix_ids(),
             voiced_until_s=utterance.voiced_until_s,
+            before_ids=() if is_whole else utterance.before_ids,
+            num_final=len(utterance.agreement.committed),
             is_whole=is_whole,
         )
 
     def apply(self, job: Job, heard: Hypothesis) -> list[Update]:
-        """Takes the transcript of a job, in the order of the jobs."""
+        """Takes the transcript of a job. One that a later one has overtaken, or that does not go
+        on from what became final while it was made, tells nothing: the audio is due again."""
         utterance = next((u for u in self.utterances if u.number == job.utterance), None)
-        if utterance is None:
+        if utterance is None or job.until_s <= utterance.heard_until_s:
             return []
-        words = self._believed(job, heard)
-        utterance.heard_until_s = job.until_s
+        words = self._believed(utterance, job, heard)
         if job.is_whole:
+            utterance.heard_until_s = job.until_s
             utterance.whole = joined(words)
             utterance.whole_voiced_s = job.voiced_until_s
             return self.settle()
+        if job.start_s != utterance.start_s:
+            return []
+        rest = after(words, utterance.agreement.committed[job.num_final :])
+        if rest is None:
+            return []
+        if not plain(joined(rest)) and self._is_deaf(utterance, job):
+            utterance.drop_until(utterance.agreement.committed[-1].end_s)
+            return []
+        words = rest
+        utterance.heard_until_s = job.until_s
         before = list(utterance.agreement.tail)
         updates = []
         agreed = utterance.agreement.update(words, job.until_s - self._edge_s(job))
@@ -204,43 +227,57 @@ class LiveTranscript:
         updates = []
         for utterance in self.utterances:
             if utterance.number == job.utterance:
-                utterance.heard_until_s = job.until_s
+                utterance.heard_until_s = max(utterance.heard_until_s, job.until_s)
                 updates = self._shorten(utterance)
         return updates + self.settle()
 
-    def _due(self, utterance: Utterance) -> float | None:
-        """Until when the utterance's audio should be transcribed now."""
+    def _due(self, utterance: Utterance, asked_s: float = 0.0) -> float | None:
+        """Until when the utterance's audio should be transcribed now, if it already is, or is
+        being, until `asked_s`."""
         settings = self.settings
+        heard_s = max(utterance.heard_until_s, asked_s)
         end_s = utterance.voiced_until_s + settings.tail_s
         until_s = min(end_s, utterance.audio_until_s, utterance.start_s + settings.most_s)
         if utterance.end_s is not None:
-            is_heard = utterance.heard_until_s >= min(
+            is_heard = heard_s >= min(
                 utterance.voiced_until_s + settings.early_s - EPSILON_S, utterance.audio_until_s
             )
-            return None if is_heard and utterance.heard_until_s else until_s
+            return None if is_heard and heard_s else until_s
         if until_s - utterance.start_s < settings.least_s:
             return None
-        if utterance.heard_until_s >= utterance.voiced_until_s + settings.early_s - EPSILON_S:
+        if heard_s >= utterance.voiced_until_s + settings.early_s - EPSILON_S:
             return None
         silence_s = self.now_s - utterance.voiced_until_s
         if settings.pause_s <= silence_s < settings.early_s:
             return None
-        is_step = until_s - max(utterance.heard_until_s, utterance.start_s) >= settings.step_s
+        is_step = until_s - max(heard_s, utterance.start_s) >= settings.step_s
         return until_s if is_step or silence_s >= settings.early_s else None
 
     def _edge_s(self, job: Job) -> float:
         """None of a word is cut off where the audio goes on in silence."""
-        if job.until_s - job.start_s < self.settings.sure_s:
+        if job.until_s - job.start_s < self.settings.sure_s and not job.before_ids:
             return math.inf
-        is_quiet = job.until_s >= job.voiced_until_s + self.settings.early_s - EPSILON_S
-        return -math.inf if is_quiet else self.settings.edge_s
+        return -math.inf if self._is_quiet(job) else self.settings.edge_s
 
-    def _believed(self, job: Job, heard: Hypothesis) -> list[Word]:
+    def _is_deaf(self, utterance: Utterance, job: Job) -> bool:
+        """Whether speech goes on where the decoder, with the final words forced on it, has nothing
+        to add: some words look like the end of a sentence. It hears the rest without them."""
+        final = utterance.agreement.committed
+        rest_s = job.voiced_until_s - final[-1].end_s if final else 0.0
+        return self._is_quiet(job) and rest_s >= self.settings.deaf_s
+
+    def _is_quiet(self, job: Job) -> bool:
+        """Whether silence follows its speech: no word is cut off."""
+        return job.until_s >= job.voiced_until_s + self.settings.early_s - EPSILON_S
+
+    def _believed(self, utterance: Utterance, job: Job, heard: Hypothesis) -> list[Word]:
         shifted = [
             replace(w, start_s=w.start_s + job.start_s, end_s=w.end_s + job.start_s)
             for w in heard.words
         ]
         text = joined(shifted).strip()
+        if not plain(text):
+            return shifted if utterance.agreement.committed else []
         speech_s = job.until_s - job.start_s
         if not is_believable(text, speech_s, heard.no_speech_prob, heard.mean_log_prob):
             return []
@@ -278,7 +315,10 @@ class LiveTranscript:
         held_from_s = self.now_s - held.size / HEARING_RATE_HZ
         skip = max(0, round((start_s - held_from_s) * HEARING_RATE_HZ))
         utterance = Utterance(
-            self._number, held_from_s + skip / HEARING_RATE_HZ, self.activity.voiced_until_s
+            self._number,
+            held_from_s + skip / HEARING_RATE_HZ,
+            self.activity.voiced_until_s,
+            self.settings.whole_s,
         )
         utterance.push(held[skip:].copy())
         self._before.clear()

@@ -68,19 +68,28 @@ class Models:
         self.settings = settings
         self.outstanding = dict.fromkeys(ROLES, 0)
         """Calls that are not answered yet, by role."""
+        self._workers = 1
         self._stage = stage
 
-    async def recognize(self, job: Job, *, is_urgent: bool = False) -> tuple[Hypothesis, Call]:
-        """Raises ModelError."""
+    def is_free(self, running: int) -> bool:
+        """Whether one more transcript beside the `running` ones takes nothing from anybody: the
+        stage said that it has a worker for it, and no other call is being answered."""
+        others = self.outstanding["llm"] + self.outstanding["tts"]
+        return running < self._workers and self.outstanding["stt"] <= running and not others
+
+    async def recognize(self, job: Job, *, is_beside: bool = False) -> tuple[Hypothesis, Call]:
+        """`is_beside`: not after what the stage is transcribing. Raises ModelError."""
         began_s = time.monotonic()
-        body = packet.pack({"prefix": job.prefix_ids}, job.audio)
-        headers = URGENT if is_urgent else None
+        head = {"prefix": job.prefix_ids, "before": job.before_ids, "beside": is_beside}
+        body = packet.pack(head, job.audio)
         try:
             with self._counted("stt") as ahead:
-                stage = self._stage.stage(self.settings.stt)
-                answer = await stage.post(body, whisper.PATH, headers=headers)
-            return whisper.from_json(answer.json()), _call(answer, began_s, ahead)
+                answer = await self._stage.stage(self.settings.stt).post(body, whisper.PATH)
+            heard = answer.json()
+            self._workers = whisper.workers_of(heard)
+            return whisper.from_json(heard), _call(answer, began_s, ahead)
         except (PrerollError, OSError, ValueError) as error:
+            self._workers = 1  # until one is there that says otherwise
             raise ModelError("stt", error) from error
 
     async def say(

@@ -35,23 +35,27 @@ INSTALL = "pip install ctranslate2"
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Audio of at most 30 s (mono, 16 kHz), and the token ids that its transcript begins with."""
+    """Audio of at most 30 s (mono, 16 kHz), the token ids that its transcript begins with, and
+    those of what was said before it."""
 
     audio: Samples
     prefix_ids: tuple[int, ...] = ()
+    before_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RecognizerSettings:
-    """`compute_type`: CTranslate2's, such as int8 or float32."""
+    """`compute_type`: CTranslate2's, such as int8 or float32. `threads`: for one batch of windows;
+    `workers`: batches that are transcribed beside each other, with the weights in common."""
 
     threads: int = 1
+    workers: int = 1
     compute_type: str = "int8"
     beam_size: int = 1
 
 
 class Recognizer:
-    """One loaded model. Used by one thread at a time."""
+    """One loaded model. Any number of threads may use it; `workers` of them get on."""
 
     def __init__(self, folder: Path, settings: RecognizerSettings | None = None) -> None:
         self.settings = settings or RecognizerSettings()
@@ -68,10 +72,11 @@ class Recognizer:
             device="cpu",
             compute_type=self.settings.compute_type,
             intra_threads=self.settings.threads,
-            inter_threads=1,
+            inter_threads=self.settings.workers,
         )
         self._vocabulary = Vocabulary.of(folder)
         self._start = self._vocabulary.number("<|startoftranscript|>")
+        self._before = self._vocabulary.number("<|startofprev|>")
         self._end = self._vocabulary.number("<|endoftext|>")
         self._no_times = self._vocabulary.number("<|notimestamps|>")
 
@@ -96,13 +101,14 @@ class Recognizer:
         prefix = max(len(window.prefix_ids) for window in windows)
         results = self._model.generate(
             encoded,
-            [[self._start, self._no_times, *window.prefix_ids] for window in windows],
+            self._prompts(windows),
             beam_size=self.settings.beam_size,
-            max_length=max_length(longest_s, prefix),
+            max_length=max_length(longest_s, prefix + min(len(w.before_ids) for w in windows)),
             # Behind a whole transcript as the prefix, "nothing more" must be an answer.
             suppress_blank=False,
             return_scores=True,
-            return_no_speech_prob=True,
+            # A window with final words in it is speech; to ask costs as much as one more token.
+            return_no_speech_prob=not all(window.prefix_ids for window in windows),
         )
         texts = [[i for i in result.sequences_ids[0] if i < self._end] for result in results]
         frames = [min(w.audio.size // HOP, round(window_s * FRAMES_PER_S)) for w in windows]
@@ -116,6 +122,18 @@ class Recognizer:
             for window, result, ids, alignment in zip(
                 windows, results, texts, alignments, strict=True
             )
+        ]
+
+    def _prompts(self, windows: list[Window]) -> list[list[int]]:
+        """What was said before stands in front of the start, where CTranslate2 reads it at once
+        (a token behind it costs a step), and takes as many tokens of it for each window."""
+        before = min(len(window.before_ids) for window in windows)
+        start = [self._start, self._no_times]
+        if not before:
+            return [[*start, *window.prefix_ids] for window in windows]
+        return [
+            [self._before, *window.before_ids[-before:], *start, *window.prefix_ids]
+            for window in windows
         ]
 
     def _align(self, encoded: Any, texts: list[list[int]], frames: list[int]) -> list[Any]:

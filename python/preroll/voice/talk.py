@@ -30,7 +30,7 @@ from preroll.voice.playing import Player
 from preroll.voice.silero import Silero
 from preroll.worker.session import Session
 
-TURNS = LiveSettings(is_whole_at_end=True)
+TURNS = LiveSettings(whole_s=10.0)
 """An answer rests on the whole utterance heard anew; the pause that ends a turn has the time."""
 
 COMMANDS = ("heard", "cancel", "commit", "settings", "end")

@@ -203,6 +203,45 @@ def test_a_final_word_is_forced_on_the_next_transcript() -> None:
     assert joined(agreement.committed) == " I so, far"
 
 
+def beside() -> tuple[LiveTranscript, Job, Job]:
+    """Two jobs that are made at once, a word apart; the first will make words final."""
+    live = LiveTranscript(LoudVad())
+    audio, size = marked([0, *range(21, 29)]), round(WORD_S * RATE)
+    live.push(audio[: -2 * size])
+    job = live.next_job()
+    assert job is not None
+    live.apply(job, hear(job))
+    live.push(audio[-2 * size : -size])
+    first = live.next_job()
+    assert first is not None
+    live.push(audio[-size:])
+    second = live.next_job([first])
+    assert second is not None
+    assert second.until_s > first.until_s
+    return live, first, second
+
+
+def test_a_transcript_that_a_later_one_has_overtaken_tells_nothing() -> None:
+    live, first, second = beside()
+    live.apply(second, hear(second))
+    utterance = live.utterances[0]
+    before = list(utterance.agreement.tail), list(utterance.agreement.committed)
+    assert live.apply(first, hear(first)) == []
+    assert (utterance.agreement.tail, utterance.agreement.committed) == before
+    live.give_up(first)
+    assert utterance.heard_until_s == second.until_s
+
+
+def test_a_transcript_that_contradicts_what_became_final_beside_it_tells_nothing() -> None:
+    live, first, second = beside()
+    assert text_of(live.apply(first, hear(first)))
+    words = tuple(replace(w, text=f" not{w.text[1:]}") for w in hear(second).words)
+    assert live.apply(second, Hypothesis(words, 0.0, -0.1)) == []
+    again = live.next_job()
+    assert again is not None
+    assert again.num_final > second.num_final
+
+
 def test_a_mark_behind_the_last_final_word_may_still_change() -> None:
     agreement = Agreement()
     said = [Word(" so.", 0, 1, 1.0, (7, 13))]
@@ -246,18 +285,18 @@ def test_punctuation_is_final_with_the_end_only() -> None:
 def test_what_is_said_behind_the_end_of_a_sentence_is_heard_without_it(rest: str) -> None:
     """The decoder has nothing to add to final words that look like a whole sentence."""
     live = LiveTranscript(LoudVad())
-    audio = marked([0, *range(21, 30), 0, 0, 0])
+    audio = marked([0, *range(21, 29), 0, 0, 0])
     updates: list[Update] = []
     for i in range(0, audio.size, 320):
         live.push(audio[i : i + 320])
         while (job := live.next_job()) is not None:
             heard = hear(job)
-            if len(job.prefix_ids) and job.prefix_ids[-1] >= 24:
+            if len(job.prefix_ids) and job.prefix_ids[-1] >= 23:
                 dot = [Word(rest, 0.0, 0.0, 1.0, (13,))] if rest else []
                 heard = Hypothesis(tuple(dot), 0.0, -0.1)
             updates += live.apply(job, heard)
         updates += live.settle()
-    assert text_of(updates) == expected(list(range(21, 30)))
+    assert text_of(updates) == expected(list(range(21, 29)))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np  # noqa: E402
 import recordings  # noqa: E402
 
+from preroll.voice.agreement import plain  # noqa: E402
 from preroll.voice.live import Job, LiveSettings, LiveTranscript, Update  # noqa: E402
 from preroll.voice.recognizer import Recognizer, Window  # noqa: E402
 from preroll.voice.silero import Silero  # noqa: E402
@@ -104,8 +105,8 @@ class Stream:
         for update in updates:
             if update.kind == "final":
                 self.text += update.text
-                if any(any(c.isalnum() for c in word.text) for word in update.words):
-                    self.lags_s.append(now_s - update.words[-1].end_s)
+                ends = [word.end_s for word in update.words if plain(word.text)]
+                self.lags_s += [now_s - end_s for end_s in ends[-1:]]
 
 
 def spoken() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
@@ -136,8 +137,11 @@ def main() -> None:
     parser.add_argument("--only", default="recordings,commands,variants,joined")
     parser.add_argument("--set", action="append", default=[], help="a field of LiveSettings")
     options = parser.parse_args()
-    changed: dict[str, Any] = {n: float(v) for n, v in (one.split("=") for one in options.set)}
-    settings = replace(LiveSettings(), **changed)
+    try:
+        changed: dict[str, Any] = {n: float(v) for n, v in (one.split("=") for one in options.set)}
+        settings = replace(LiveSettings(), **changed)
+    except (TypeError, ValueError) as error:
+        parser.error(f"--set: {error}")
     costs = Costs(options.encode_ms / 1e3, options.token_ms / 1e3, options.align_ms / 1e3)
     print(f"{'spoken':12} {'words':>5} {'wrong':>6} {'p50 ms':>7} {'p90 ms':>7} {'busy':>5}")
     for name, clips in spoken():

@@ -98,12 +98,12 @@ class Recognizer:
         mel = np.stack([log_mel(window.audio, window_s) for window in windows])
         encoded = self._model.encode(self._arrays.from_array(mel), to_cpu=False)
         longest_s = max(window.audio.size for window in windows) / HEARING_RATE_HZ
-        prefix = max(len(window.prefix_ids) for window in windows)
+        prompts = self._prompts(windows)
         results = self._model.generate(
             encoded,
-            self._prompts(windows),
+            prompts,
             beam_size=self.settings.beam_size,
-            max_length=max_length(longest_s, prefix + min(len(w.before_ids) for w in windows)),
+            max_length=max_length(longest_s, max(map(len, prompts)) - PROMPT_TOKENS),
             # Behind a whole transcript as the prefix, "nothing more" must be an answer.
             suppress_blank=False,
             return_scores=True,
@@ -128,12 +128,11 @@ class Recognizer:
         """What was said before stands in front of the start, where CTranslate2 reads it at once
         (a token behind it costs a step), and takes as many tokens of it for each window."""
         before = min(len(window.before_ids) for window in windows)
+        lead = [self._before] if before else []
         start = [self._start, self._no_times]
-        if not before:
-            return [[*start, *window.prefix_ids] for window in windows]
         return [
-            [self._before, *window.before_ids[-before:], *start, *window.prefix_ids]
-            for window in windows
+            [*lead, *w.before_ids[len(w.before_ids) - before :], *start, *w.prefix_ids]
+            for w in windows
         ]
 
     def _align(self, encoded: Any, texts: list[list[int]], frames: list[int]) -> list[Any]:

@@ -18,6 +18,7 @@ from preroll.voice.listening import Listener
 from preroll.voice.live import Job, LiveTranscript, Update
 from preroll.voice.models import ModelError, Models
 from preroll.voice.packet import unpack
+from preroll.voice.pcm import Samples
 from preroll.voice.settings import VoiceSettings
 from preroll.worker.client import Answer
 from preroll.worker.metrics import Metrics
@@ -56,11 +57,13 @@ class Transcriber:
 
 
 class Listening:
-    """A listener at work, and all that it told."""
+    """A listener at work, and all that it told; `beside` another session of the same service."""
 
-    def __init__(self, workers: int | None = 2) -> None:
-        self.stage = Transcriber(workers)
+    def __init__(self, workers: int | None = 2, beside: Listening | None = None) -> None:
+        self.stage = Transcriber(workers) if beside is None else beside.stage
         self.models = Models(cast(Any, self.stage), VoiceSettings())
+        if beside is not None:
+            self.models = beside.models
         self.updates: list[Update] = []
         self.failed: list[ModelError] = []
         gauges = Gauges(Metrics())
@@ -118,6 +121,16 @@ def listening(scene: Callable[[Listening], Awaitable[None]], workers: int | None
     return asyncio.run(run())
 
 
+def whole(samples: Samples) -> list[Update]:
+    """What one transcript of all of it tells."""
+    live = LiveTranscript(LoudVad())
+    live.push(samples)
+    live.finish()
+    job = live.next_job()
+    assert job is not None
+    return live.apply(job, hear(job)) + live.settle()
+
+
 async def begun(one: Listening) -> None:
     """Past the first answer, which says how many workers there are."""
     await one.speak(8)
@@ -173,15 +186,7 @@ def test_the_words_are_the_same_in_whatever_order_the_transcripts_come(order: li
                 if number < len(one.stage.waiting):
                     await one.let_go(number)
         assert sum(one.stage.beside) > 5
-        assert await one.end() == text_of([*whole()])
-
-    def whole() -> list[Update]:
-        live = LiveTranscript(LoudVad())
-        live.push(SPEECH)
-        live.finish()
-        job = live.next_job()
-        assert job is not None
-        return live.apply(job, hear(job)) + live.settle()
+        assert await one.end() == text_of(whole(SPEECH))
 
     listening(scene)
 

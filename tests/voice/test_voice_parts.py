@@ -23,6 +23,7 @@ from preroll.errors import InputError
 from preroll.testing import serve
 from preroll.voice import packet, unpacked
 from preroll.voice.agreement import joined
+from preroll.voice.awaited import Awaited
 from preroll.voice.history import Piece, heard_text
 from preroll.voice.models import Call, ModelError, Said
 from preroll.voice.pcm import to_float, to_s16le
@@ -89,6 +90,7 @@ class Voice:
 
     def __init__(self, part_s: float, parts: int, known: bool = True, fails: bool = False) -> None:
         self.asked: list[str] = []
+        self.awaited = Awaited()
         self.size, self.parts, self.fails = round(part_s * RATE_HZ), parts, fails
         self.of = self.size * parts if known else 0
 

@@ -7,6 +7,7 @@ two transcripts, so how often there is one decides how late it is final.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 
@@ -23,6 +24,10 @@ from preroll.voice.utterance import Hypothesis
 ATTEMPTS = 3
 """For one job: a stage that was killed is back after the second."""
 AGAIN_AFTER_S = 0.25
+STAND_BACK_S = 1.0
+"""How long words that are only shown wait for those who wait in silence."""
+LOOK_AGAIN_S = 0.1
+"""Whether they still do."""
 MOST_WAITING_S = 60.0
 """Of audio that no transcript has seen: beyond it the client is made to wait."""
 
@@ -51,8 +56,8 @@ class Listener:
         self._progressed = asyncio.Event()
         self._idle = asyncio.Event()
         self._running: dict[asyncio.Task[Hypothesis | None], Job] = {}
-        self._beside: set[asyncio.Task[Hypothesis | None]] = set()
-        """Those of them that do not go through the stage's batches."""
+        self._began_s = 0.0
+        """When the last transcript was begun (time.monotonic)."""
         self._error: Exception | None = None
         self._idle.set()
 
@@ -116,27 +121,43 @@ class Listener:
                 await self._tell(self.live.settle())
                 if not self.live.utterances:
                     self._idle.set()
-                if not self._changed.is_set():
-                    await self._changed.wait()
+                await self._wait()
         finally:
             for task in self._running:
                 task.cancel()
 
+    async def _wait(self) -> None:
+        """Until something has changed, here or for those that this one stands back for."""
+        is_held = bool(self.live.utterances and self._models.awaited)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_S if is_held else None):
+                await self._changed.wait()
+
     def _begin(self) -> None:
-        while not self._running or self._models.is_free(len(self._running)):
-            job = self.live.next_job(list(self._running.values()))
+        while True:
+            running = list(self._running.values())
+            has_turn = not running or self._models.is_free(len(running))
+            # An end is not made to wait for words before it: they are in it too.
+            may_overtake = len(running) <= 1 and self._models.may_overtake
+            if not has_turn and not may_overtake:
+                return
+            ends_only = not has_turn or self._stands_back()
+            job = self.live.next_job(running, ends_only=ends_only)
             if job is None:
                 return
-            is_beside = len(self._beside) < len(self._running)
-            task = asyncio.create_task(self._recognize(job, is_beside=is_beside))
+            self._began_s = time.monotonic()
+            task = asyncio.create_task(self._recognize(job, is_second=bool(running)))
             task.add_done_callback(lambda _: self._changed.set())
             self._running[task] = job
-            if is_beside:
-                self._beside.add(task)
+
+    def _stands_back(self) -> bool:
+        """Whether words that are only shown wait, since somebody else waits in silence."""
+        awaited = self._models.awaited
+        since_s = max(self._began_s, awaited.since_s)
+        return bool(awaited) and time.monotonic() < since_s + STAND_BACK_S
 
     async def _take(self, task: asyncio.Task[Hypothesis | None]) -> None:
         job = self._running.pop(task)
-        self._beside.discard(task)
         try:
             heard = task.result()
         except ModelError:
@@ -144,13 +165,20 @@ class Listener:
         await self._tell(self.live.give_up(job) if heard is None else self.live.apply(job, heard))
         self._progressed.set()
 
-    async def _recognize(self, job: Job, *, is_beside: bool) -> Hypothesis | None:
+    async def _recognize(self, job: Job, *, is_second: bool) -> Hypothesis | None:
+        if not job.is_end:
+            return await self._attempts(job, is_second=is_second)
+        with self._models.awaited.while_in(job):
+            return await self._attempts(job, is_second=is_second)
+
+    async def _attempts(self, job: Job, *, is_second: bool) -> Hypothesis | None:
         for attempt in range(ATTEMPTS):
             try:
-                heard, call = await self._models.recognize(job, is_beside=is_beside)
+                overtakes = is_second or job.is_end
+                heard, call = await self._models.recognize(job, overtakes=overtakes)
             except ModelError as error:
                 self._gauges.errors("stt").value += 1
-                if is_beside:
+                if is_second:
                     raise
                 if attempt == 0:
                     await self._failed(error)

@@ -75,6 +75,8 @@ class Job:
     """Words of the window that were final when it was made."""
     is_whole: bool = False
     """Whether it asks for the whole utterance anew."""
+    is_end: bool = False
+    """Whether it may be the utterance's last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +140,23 @@ class LiveTranscript:
             self._edge(edge)
         return edges
 
-    def next_job(self, running: Sequence[Job] = ()) -> Job | None:
+    def next_job(self, running: Sequence[Job] = (), *, ends_only: bool = False) -> Job | None:
         """What to transcribe now, the oldest utterance first; None while nothing is due.
-        `running`: the jobs whose transcripts are still to come."""
+        `running`: the jobs whose transcripts are still to come. `ends_only`: nothing but what may
+        be the last of an utterance."""
         for utterance in self.utterances:
             asked = (job.until_s for job in running if job.utterance == utterance.number)
             until_s = self._due(utterance, max(asked, default=0.0))
             if until_s is not None:
-                return self._job(utterance, until_s)
+                is_end = self._is_end(utterance, until_s)
+                return self._job(utterance, until_s) if is_end or not ends_only else None
             if utterance.end_s is not None:
                 return None
         return None
 
     def _job(self, utterance: Utterance, until_s: float) -> Job:
         """An end is transcribed anew only while all of the utterance is still there."""
-        is_end = until_s >= utterance.voiced_until_s + self.settings.early_s - EPSILON_S
-        is_end = is_end or (utterance.end_s is not None and until_s >= utterance.audio_until_s)
+        is_end = self._is_end(utterance, until_s)
         is_all_there = until_s - utterance.first_s <= self.settings.whole_s
         is_whole = is_end and is_all_there and not utterance.is_shortened
         start_s = utterance.first_s if is_whole else utterance.start_s
@@ -167,7 +170,12 @@ class LiveTranscript:
             before_ids=() if is_whole else utterance.before_ids,
             num_final=len(utterance.agreement.committed),
             is_whole=is_whole,
+            is_end=is_end,
         )
+
+    def _is_end(self, utterance: Utterance, until_s: float) -> bool:
+        is_all = utterance.end_s is not None and until_s >= utterance.audio_until_s
+        return is_all or until_s >= utterance.voiced_until_s + self.settings.early_s - EPSILON_S
 
     def apply(self, job: Job, heard: Hypothesis) -> list[Update]:
         """Takes the transcript of a job. One that a later one has overtaken, or that does not go

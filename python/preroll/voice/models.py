@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from preroll.errors import PrerollError, UnavailableError
 from preroll.voice import packet, speaker, whisper
+from preroll.voice.awaited import Awaited
 from preroll.voice.live import Job
 from preroll.voice.pcm import Samples
 from preroll.voice.settings import VoiceSettings
@@ -68,7 +69,10 @@ class Models:
         self.settings = settings
         self.outstanding = dict.fromkeys(ROLES, 0)
         """Calls that are not answered yet, by role."""
+        self.awaited = Awaited()
         self._workers = 1
+        self._num_beside = 0
+        """Of the calls for transcripts: those that do not go through the stage's batches."""
         self._stage = stage
 
     def is_free(self, running: int) -> bool:
@@ -77,11 +81,20 @@ class Models:
         others = self.outstanding["llm"] + self.outstanding["tts"]
         return running < self._workers and self.outstanding["stt"] <= running and not others
 
-    async def recognize(self, job: Job, *, is_beside: bool = False) -> tuple[Hypothesis, Call]:
-        """`is_beside`: not after what the stage is transcribing. Raises ModelError."""
+    @property
+    def may_overtake(self) -> bool:
+        """Whether the stage has a worker that batches leave alone, and it is free."""
+        return self._num_beside < self._workers - 1
+
+    async def recognize(self, job: Job, *, overtakes: bool = False) -> tuple[Hypothesis, Call]:
+        """`overtakes`: not after what the stage is transcribing, where it has a worker for it.
+        Raises ModelError."""
         began_s = time.monotonic()
+        in_batches = self.outstanding["stt"] - self._num_beside
+        is_beside = overtakes and in_batches > 0 and self.may_overtake
         head = {"prefix": job.prefix_ids, "before": job.before_ids, "beside": is_beside}
         body = packet.pack(head, job.audio)
+        self._num_beside += is_beside
         try:
             with self._counted("stt") as ahead:
                 answer = await self._stage.stage(self.settings.stt).post(body, whisper.PATH)
@@ -91,6 +104,8 @@ class Models:
         except (PrerollError, OSError, ValueError) as error:
             self._workers = 1  # until one is there that says otherwise
             raise ModelError("stt", error) from error
+        finally:
+            self._num_beside -= is_beside
 
     async def say(
         self, text: str, speed: float, told: Callable[[Call], None], *, is_urgent: bool = False

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from preroll.voice.clauses import ClauseSplitter
+from preroll.voice.lead import Lead
 from preroll.voice.models import Call, Models, Said
 from preroll.voice.pcm import SPEECH_RATE_HZ, Samples
 from preroll.voice.resample import Resampler
@@ -73,12 +74,14 @@ class Saying:
         self._trim: LeadingTrim | None = None
         self._resampler: Resampler | None = None
         self._room = asyncio.Semaphore(AHEAD)
+        self._lead = Lead(models.awaited)
 
     async def pieces(self, texts: AsyncIterator[str]) -> AsyncGenerator[Spoken, None]:
         """Raises ModelError, from the language model or the synthesis."""
         # The text is read as fast as it is written, so that its writer's slot is soon free.
         clauses: asyncio.Queue[_Clause | BaseException | None] = asyncio.Queue()
         audio: asyncio.Queue[Spoken | BaseException | type[_End] | None] = asyncio.Queue()
+        self._lead.begin()
         tasks = [
             asyncio.create_task(self._read(texts, clauses)),
             asyncio.create_task(self._synthesize(clauses, audio)),
@@ -92,6 +95,7 @@ class Saying:
                 else:
                     self._room.release()
         finally:
+            self._lead.end()
             for task in tasks:
                 task.cancel()
             for task in tasks:
@@ -130,11 +134,15 @@ class Saying:
                     return
                 # A clause is read from its stage as fast as it is made, so that the stage is soon
                 # free; the next one waits until there is room.
+                if self._room.locked():
+                    self._lead.end()
                 await self._room.acquire()
+                await self._lead.make_room()
                 silent += clause.text
                 if clause.spoken and await self._say(clause.spoken, silent, out.put_nowait):
                     silent = ""
                 out.put_nowait(_End)
+            self._lead.end()
             tail = self._finish()
             if tail.size or silent:
                 out.put_nowait(Spoken(silent, tail, tail.size / self._rate_hz))
@@ -148,7 +156,9 @@ class Saying:
         is_first = marks.first_audio_s is None
         if marks.first_clause_s is None:
             marks.first_clause_s = time.monotonic()
-        parts = self._models.say(spoken, self._speed, marks.calls.append, is_urgent=is_first)
+        parts = self._models.say(
+            spoken, self._speed, marks.calls.append, is_urgent=self._lead.is_short
+        )
         told_s = made_s = 0.0
         async with contextlib.aclosing(parts):
             async for said in parts:
@@ -158,6 +168,7 @@ class Saying:
                 if not samples.size:
                     continue
                 made_s += samples.size / self._rate_hz
+                self._lead.made(samples.size / self._rate_hz)
                 audio_s = max(made_s, said.of / said.rate_hz - marks.trimmed_ms / 1e3 * is_first)
                 put(Spoken(text, samples, max(0.0, audio_s - told_s)))
                 told_s, text = max(told_s, audio_s), ""

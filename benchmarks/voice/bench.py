@@ -33,7 +33,7 @@ from preroll.voice.silero import Silero  # noqa: E402
 OUT = ROOT / "build/bench/voice.json"
 PEER = ROOT / ".cache/voice/plain/bin/python"
 PEER_RATE_HZ, OUR_RATE_HZ = 22_050, 24_000
-STARTS = 7
+STARTS, TRIES = 7, 3
 SHORT = "max_answer_tokens = 40\n"
 """Answers of a sentence or two: nothing measured here grows with the rest."""
 LIVE = "/v1/audio/transcriptions/stream"
@@ -172,18 +172,26 @@ def measure_interrupts(app: VoiceApp, samples: Any, count: int) -> dict[str, Any
 
 
 def measure_sessions(url: str, rate_hz: int, asked: list[Any], most: int) -> dict[str, Any]:
-    held, raw = 0, {}
+    """Up to how many sessions most tries keep up with: one alone is luck, good or bad."""
+    held, raw, audible_ms = 0, {}, {}
     pairs = [(samples, voiced_s) for _, samples, voiced_s in asked]
     for count in range(1, most + 1):
-        done = asyncio.run(turns.at_once(url, pairs, rate_hz, count))
+        tries = []
+        for number in range(TRIES):
+            others = pairs[number * count % len(pairs) :] + pairs
+            tries.append(asyncio.run(turns.at_once(url, others, rate_hz, count)))
         raw[count] = [
-            None if t is None else [round(t.audible_ms), round(t.stalled_s, 2)] for t in done
+            [None if t is None else [round(t.audible_ms), round(t.stalled_s, 2)] for t in done]
+            for done in tries
         ]
-        print(f"  {count} sessions: {raw[count]}", flush=True)
-        if not turns.keeps_up(done):
+        heard_ms = [t.audible_ms for done in tries for t in done if t is not None]
+        audible_ms[count] = statistics.median(heard_ms) if heard_ms else None
+        num_kept_up = sum(map(turns.keeps_up, tries))
+        print(f"  {count} sessions: {num_kept_up} of {TRIES} tries; {raw[count]}", flush=True)
+        if 2 * num_kept_up <= TRIES:
             break
         held = count
-    return {"sessions": held, "sessions_raw": raw}
+    return {"sessions": held, "sessions_raw": raw, "sessions_audible_ms_p50": audible_ms}
 
 
 def measure_peer(app: VoiceApp, asked: list[Any], rounds: int, most: int) -> dict[str, Any]:
@@ -254,7 +262,7 @@ def main() -> None:
                 add(measure_interrupts(app, asked[1][1], 5))
             if "sessions" in options.only:
                 found = measure_sessions(url, OUR_RATE_HZ, asked, options.most)
-                add({"sessions_realtime": found["sessions"], "sessions_raw": found["sessions_raw"]})
+                add({"sessions_realtime": found.pop("sessions"), **found})
             if "peer" in options.only:
                 plain = measure_peer(app, asked, options.rounds, options.most)
                 if plain:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -13,10 +14,10 @@ from test_voice_beside import SPEECH, Listening, begun, listening, settled, whol
 from test_voice_live import text_of
 from test_voice_parts import Voice, texts
 
-from preroll.voice import lead
 from preroll.voice import listening as listening_module
-from preroll.voice.awaited import Awaited
+from preroll.voice.awaited import MOST_S, Awaited
 from preroll.voice.lead import AMPLE_S, SHORT_S, Lead
+from preroll.voice.listening import STAND_BACK_S
 from preroll.voice.models import Call, ModelError, Said
 from preroll.voice.saying import AHEAD, Saying
 
@@ -27,6 +28,14 @@ async def soon(holds: Callable[[], bool]) -> None:
             return
         await asyncio.sleep(0.005)
     pytest.fail("it never came about")
+
+
+class Clock:
+    """Time that passes when it is told to, for the loop's timers too."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
 
 
 # Who waits -------------------------------------------------------------------------------------
@@ -47,23 +56,30 @@ def test_everybody_must_have_ended_before_nobody_waits() -> None:
     assert not awaited
 
 
-def test_it_is_awaited_since_the_first_of_them_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([3.0, 7.0])
-    monkeypatch.setattr("preroll.voice.awaited.time.monotonic", lambda: next(clock))
-    awaited = Awaited()
-    awaited.begin("a")
-    awaited.begin("b")
-    awaited.end("a")
-    assert awaited.since_s == 3.0
-    awaited.end("b")
-    awaited.begin("c")
-    assert awaited.since_s == 7.0
+def test_who_waits_for_long_waits_for_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that hangs, or a client that does not read, holds nobody back for good."""
+
+    async def scene() -> None:
+        clock = Clock(monkeypatch)
+        awaited = Awaited()
+        awaited.begin("a")
+        clock.now_s += 0.9 * MOST_S
+        assert awaited
+        awaited.begin("a")  # it has waited all the time
+        clock.now_s += 0.2 * MOST_S
+        assert not awaited
+        await awaited.stand_back(600.0)
+        awaited.begin("b")
+        assert awaited
+
+    asyncio.run(scene())
 
 
 def test_standing_back_ends_when_nobody_waits_or_when_it_has_been_long_enough() -> None:
     async def scene() -> None:
         awaited = Awaited()
-        await awaited.stand_back(60.0)  # for nobody
+        for most_s in (-1.0, 60.0):
+            await awaited.stand_back(most_s)  # for nobody
         awaited.begin("a")
         for most_s in (-1.0, 0.0, 0.01):
             await awaited.stand_back(most_s)
@@ -105,7 +121,13 @@ def test_words_that_are_shown_wait_for_those_who_wait_in_silence() -> None:
         await one.speak(1)
         assert len(one.stage.beside) > asked
 
+    async def first_words(one: Listening) -> None:
+        with awaited_by(one):
+            await one.speak(8)
+            assert one.stage.beside == []
+
     listening(scene)
+    listening(first_words)
 
 
 def test_they_are_asked_for_although_no_more_audio_comes() -> None:
@@ -122,13 +144,17 @@ def test_they_are_asked_for_although_no_more_audio_comes() -> None:
 
 def test_they_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(one: Listening) -> None:
+        clock = Clock(monkeypatch)
         await begun(one)
+        await one.let_go()
+        clock.now_s += 2 * STAND_BACK_S
+        await one.speak(2)
         await one.let_go()
         asked = len(one.stage.beside)
         with awaited_by(one):
             await one.speak(3)
-            assert len(one.stage.beside) == asked
-            monkeypatch.setattr(listening_module, "STAND_BACK_S", 0.0)
+            assert len(one.stage.beside) == asked, "the last one is not that long ago"
+            clock.now_s += 1.1 * STAND_BACK_S
             await one.speak(1)
             assert len(one.stage.beside) > asked
 
@@ -214,14 +240,6 @@ def test_an_end_overtakes_words_before_it_although_others_are_answered(
 
 
 # Answers ---------------------------------------------------------------------------------------
-
-
-class Clock:
-    """Time that passes when it is told to, for leads and for the loop's timers alike."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_s = 100.0
-        monkeypatch.setattr(lead.time, "monotonic", lambda: self.now_s)
 
 
 def test_an_answer_is_awaited_until_there_is_enough_to_play(

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 
 PLAIN = re.compile(r"[^\w'’]+")
 DOUBTFUL, DOUBT_S = 0.5, 0.3
@@ -87,6 +88,16 @@ def after(words: Sequence[Word], before: Sequence[Word]) -> list[Word] | None:
     count = len(before)
     begins = [plain(word.text) for word in words[:count]]
     return list(words[count:]) if begins == [plain(word.text) for word in before] else None
+
+
+def rest_after(words: Sequence[Word], before: Sequence[Word]) -> list[Word]:
+    """The words of a better transcript that follow those `before`, of which it may have others:
+    counted from the last word that both have. None of them if they have none in common."""
+    old, new = ([plain(word.text) for word in some] for some in (before, words))
+    *same, _ = SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
+    if before and not same:
+        return []
+    return list(words[same[-1].b + len(before) - same[-1].a :]) if same else list(words)
 
 
 def without_end(word: Word) -> tuple[Word, list[Word]]:

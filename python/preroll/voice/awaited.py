@@ -9,31 +9,33 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+MOST_S = 5.0
+"""Who waits longer waits for something else: a stage that hangs, a client that does not read."""
 
 
 class Awaited:
     """Of one service, whatever the session. True while anybody waits."""
 
     def __init__(self) -> None:
-        self.since_s = 0.0
-        """Since when somebody does, if anybody does (time.monotonic)."""
-        self._waiting: set[object] = set()
+        self._waiting: dict[object, float] = {}
+        """Since when (time.monotonic)."""
         self._nobody = asyncio.Event()
         self._nobody.set()
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        now_s = time.monotonic()
+        return any(now_s < since_s + MOST_S for since_s in self._waiting.values())
 
     def begin(self, one: object) -> None:
-        if not self._waiting:
-            self.since_s = time.monotonic()
-        self._waiting.add(one)
+        """Nothing happens if it has begun already."""
+        self._waiting.setdefault(one, time.monotonic())
         self._nobody.clear()
 
     def end(self, one: object) -> None:
         """Nothing happens if it has ended already."""
-        self._waiting.discard(one)
+        self._waiting.pop(one, None)
         if not self._waiting:
             self._nobody.set()
 
@@ -47,8 +49,8 @@ class Awaited:
 
     async def stand_back(self, most_s: float) -> None:
         """Returns when nobody waits any more, and after `most_s` at the latest."""
-        try:
-            async with asyncio.timeout(max(0.0, most_s)):
+        if most_s <= 0.0 or not self:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(most_s, MOST_S)):
                 await self._nobody.wait()
-        except TimeoutError:
-            pass

@@ -30,20 +30,23 @@ class Lead:
 
     async def make_room(self) -> None:
         """Before more is made."""
-        if self.is_short:
-            self.begin()
-        else:
+        self._look()
+        if not self.is_short:
             await self._awaited.stand_back(self._left_s() - AMPLE_S)
 
     def made(self, seconds: float) -> None:
         """Of audio. The listener has waited for what came too late."""
-        left_s = max(0.0, self._left_s()) + seconds
-        self.end()
-        self._plays_until_s = time.monotonic() + left_s
-        if left_s < SHORT_S:
+        self._plays_until_s = time.monotonic() + max(0.0, self._left_s()) + seconds
+        self._look()
+
+    def _look(self) -> None:
+        """Is it awaited, and if not, when will it be?"""
+        if self.is_short:
             self.begin()
-        else:
-            self._timer = asyncio.get_running_loop().call_later(left_s - SHORT_S, self.begin)
+            return
+        self.end()
+        in_s = self._left_s() - SHORT_S
+        self._timer = asyncio.get_running_loop().call_later(in_s, self.begin)
 
     def end(self) -> None:
         """Nobody waits for more: all of it is made, or what is made is not taken."""

@@ -58,6 +58,8 @@ class Listener:
         self._running: dict[asyncio.Task[Hypothesis | None], Job] = {}
         self._began_s = 0.0
         """When the last transcript was begun (time.monotonic)."""
+        self._spoken_s = 0.0
+        """When somebody began to speak."""
         self._error: Exception | None = None
         self._idle.set()
 
@@ -71,6 +73,8 @@ class Listener:
     def push(self, samples: Samples) -> list[Edge]:
         """Takes samples, at a cost far below a millisecond for 20 of them."""
         edges = self.live.push(samples)
+        if any(edge.kind == "start" for edge in edges):
+            self._spoken_s = time.monotonic()
         self.arrivals.note(self.live.now_s)
         if self.live.utterances:
             self._idle.clear()
@@ -152,9 +156,8 @@ class Listener:
 
     def _stands_back(self) -> bool:
         """Whether words that are only shown wait, since somebody else waits in silence."""
-        awaited = self._models.awaited
-        since_s = max(self._began_s, awaited.since_s)
-        return bool(awaited) and time.monotonic() < since_s + STAND_BACK_S
+        since_s = max(self._began_s, self._spoken_s)
+        return bool(self._models.awaited) and time.monotonic() < since_s + STAND_BACK_S
 
     async def _take(self, task: asyncio.Task[Hypothesis | None]) -> None:
         job = self._running.pop(task)

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from preroll.voice.activity import Activity, ActivitySettings, Edge
-from preroll.voice.agreement import Word, after, joined, plain
+from preroll.voice.agreement import Word, after, joined, plain, rest_after
 from preroll.voice.guards import is_believable, without_loops
 from preroll.voice.pcm import HEARING_RATE_HZ, Samples
 from preroll.voice.silero import WINDOW
@@ -186,7 +186,7 @@ class LiveTranscript:
         words = self._believed(utterance, job, heard)
         if job.is_whole:
             utterance.heard_until_s = job.until_s
-            utterance.whole = joined(words)
+            utterance.whole = words
             utterance.whole_voiced_s = job.voiced_until_s
             return self.settle()
         if job.start_s != utterance.start_s:
@@ -215,8 +215,7 @@ class LiveTranscript:
         its text as a whole, once that was transcribed; None before, and when speech went on."""
         if len(self.utterances) != 1:
             return None
-        utterance = self.utterances[0]
-        return utterance.whole if utterance.whole_voiced_s >= utterance.voiced_until_s else None
+        return self.utterances[0].whole_text
 
     def settle(self) -> list[Update]:
         """Ends the oldest utterances that are over and whose last transcript is there."""
@@ -225,8 +224,10 @@ class LiveTranscript:
             utterance = self.utterances[0]
             if utterance.end_s is None or self._due(utterance) is not None:
                 break
-            words = utterance.agreement.settle()
-            updates.append(replace(_final(utterance, words), is_end=True, whole=utterance.whole))
+            words, whole = utterance.agreement.settle(), utterance.whole_text
+            if whole is not None:
+                words = rest_after(utterance.whole or (), utterance.final) or words
+            updates.append(replace(_final(utterance, words), is_end=True, whole=whole))
             self.utterances.popleft()
         return updates
 
@@ -344,4 +345,5 @@ class LiveTranscript:
 
 
 def _final(utterance: Utterance, words: list[Word]) -> Update:
+    utterance.final += words
     return Update("final", utterance.number, joined(words), tuple(words))

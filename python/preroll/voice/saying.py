@@ -142,13 +142,14 @@ class Saying:
                 if clause.spoken and await self._say(clause.spoken, silent, out.put_nowait):
                     silent = ""
                 out.put_nowait(_End)
-            self._lead.end()
             tail = self._finish()
             if tail.size or silent:
                 out.put_nowait(Spoken(silent, tail, tail.size / self._rate_hz))
             out.put_nowait(None)
         except Exception as error:
             out.put_nowait(error)
+        finally:
+            self._lead.end()
 
     async def _say(self, spoken: str, text: str, put: Callable[[Spoken], None]) -> bool:
         """Whether there was anything to hear; `text` goes with the first of it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from preroll.voice.agreement import Agreement, Word
+from preroll.voice.agreement import Agreement, Word, joined
 from preroll.voice.pcm import HEARING_RATE_HZ, Samples
 
 MOST_BEFORE = 20
@@ -42,8 +42,10 @@ class Utterance:
     """Where speech ended, once that is decided."""
     heard_until_s: float = 0.0
     """The end of the audio of the last transcript."""
-    whole: str | None = None
-    """Its text as it was transcribed anew at its end."""
+    final: list[Word] = field(default_factory=list)
+    """All its words that were told to be final."""
+    whole: list[Word] | None = None
+    """Its words as they were transcribed anew at what may be its end."""
     whole_voiced_s: float = -1.0
     """Until where there was speech when that was done."""
     agreement: Agreement = field(default_factory=Agreement)
@@ -70,6 +72,12 @@ class Utterance:
     @property
     def window_s(self) -> float:
         return self.audio_until_s - self.start_s
+
+    @property
+    def whole_text(self) -> str | None:
+        """None before all that was spoken was transcribed anew."""
+        is_all = self.whole is not None and self.whole_voiced_s >= self.voiced_until_s
+        return joined(self.whole or ()) if is_all else None
 
     @property
     def is_shortened(self) -> bool:

@@ -17,6 +17,7 @@ from test_voice_sessions import asked as noted
 from voice_app import VoiceApp
 
 from preroll.voice.answering import Answer
+from preroll.voice.awaited import Awaited
 from preroll.voice.history import History
 from preroll.voice.models import Models, Said
 from preroll.voice.playing import Player
@@ -167,6 +168,7 @@ class Scripted:
 
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts
+        self.awaited = Awaited()
 
     async def chat(self, *_: object) -> AsyncIterator[str]:
         for text in self.texts:
@@ -185,13 +187,15 @@ def test_nothing_is_told_before_it_is_wanted(texts: list[str]) -> None:
         await asyncio.sleep(0)
 
     async def run() -> None:
-        models = cast(Models, Scripted(texts))
+        scripted = Scripted(texts)
+        models = cast(Models, scripted)
         player = Player(tell, 24_000, 1.0)
         answer = Answer(1, History().with_user("Hello"), "", models, tell, player, 1.0)
         work = asyncio.create_task(answer.run())
         for _ in range(200):
             await asyncio.sleep(0)
         assert not told and not work.done() and player.sent_s == 0.0
+        assert not scripted.awaited, "all of it is made"
         await answer.want()
         await work
 

@@ -67,6 +67,16 @@ def test_the_final_words_are_there_when_the_end_has_overtaken_them() -> None:
     assert not live.utterances
 
 
+def test_a_speech_without_a_pause_keeps_only_what_a_whole_may_need() -> None:
+    live = LiveTranscript(LoudVad(), SETTINGS)
+    audio = marked([0, *range(21, 271)])
+    for i in range(0, audio.size, 1_600):
+        live.push(audio[i : i + 1_600])
+        while (job := live.next_job()) is not None:
+            live.apply(job, hear(job))
+    assert 0 < len(live.utterances[0].final) < 40, "of 250 words"
+
+
 def words(text: str) -> list[Word]:
     return [Word(f" {word}", i, i + 1) for i, word in enumerate(text.split())]
 

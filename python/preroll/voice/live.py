@@ -149,14 +149,13 @@ class LiveTranscript:
             until_s = self._due(utterance, max(asked, default=0.0))
             if until_s is not None:
                 is_end = self._is_end(utterance, until_s)
-                return self._job(utterance, until_s) if is_end or not ends_only else None
+                return self._job(utterance, until_s, is_end) if is_end or not ends_only else None
             if utterance.end_s is not None:
                 return None
         return None
 
-    def _job(self, utterance: Utterance, until_s: float) -> Job:
+    def _job(self, utterance: Utterance, until_s: float, is_end: bool) -> Job:
         """An end is transcribed anew only while all of the utterance is still there."""
-        is_end = self._is_end(utterance, until_s)
         is_all_there = until_s - utterance.first_s <= self.settings.whole_s
         is_whole = is_end and is_all_there and not utterance.is_shortened
         start_s = utterance.first_s if is_whole else utterance.start_s
@@ -226,7 +225,7 @@ class LiveTranscript:
                 break
             words, whole = utterance.agreement.settle(), utterance.whole_text
             if whole is not None:
-                words = rest_after(utterance.whole or (), utterance.final) or words
+                words = rest_after(utterance.whole, utterance.final) or words
             updates.append(replace(_final(utterance, words), is_end=True, whole=whole))
             self.utterances.popleft()
         return updates
@@ -345,5 +344,6 @@ class LiveTranscript:
 
 
 def _final(utterance: Utterance, words: list[Word]) -> Update:
-    utterance.final += words
+    if not utterance.is_shortened:  # else it is not transcribed anew: an hour of it stays small
+        utterance.final += words
     return Update("final", utterance.number, joined(words), tuple(words))

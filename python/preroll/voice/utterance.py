@@ -43,8 +43,8 @@ class Utterance:
     heard_until_s: float = 0.0
     """The end of the audio of the last transcript."""
     final: list[Word] = field(default_factory=list)
-    """All its words that were told to be final."""
-    whole: list[Word] | None = None
+    """Its words that were told to be final, while a whole may still follow."""
+    whole: list[Word] = field(default_factory=list)
     """Its words as they were transcribed anew at what may be its end."""
     whole_voiced_s: float = -1.0
     """Until where there was speech when that was done."""
@@ -76,8 +76,7 @@ class Utterance:
     @property
     def whole_text(self) -> str | None:
         """None before all that was spoken was transcribed anew."""
-        is_all = self.whole is not None and self.whole_voiced_s >= self.voiced_until_s
-        return joined(self.whole or ()) if is_all else None
+        return joined(self.whole) if self.whole_voiced_s >= self.voiced_until_s else None
 
     @property
     def is_shortened(self) -> bool:

@@ -102,22 +102,20 @@ def awaited_by(one: Listening) -> Iterator[None]:
         yield
 
 
-async def with_words_held_back(one: Listening) -> None:
-    """The last tenths of a second are not in any transcript yet."""
+async def with_words_held_back(one: Listening) -> int:
+    """The last tenths of a second are not in any transcript yet. Gives how many there were."""
     await begun(one)
     await one.let_go()
+    asked = len(one.stage.beside)
     with awaited_by(one):
-        await one.speak(2)
+        await one.speak(6)
+        assert len(one.stage.beside) == asked
+    return asked
 
 
 def test_words_that_are_shown_wait_for_those_who_wait_in_silence() -> None:
     async def scene(one: Listening) -> None:
-        await begun(one)
-        await one.let_go()
-        asked = len(one.stage.beside)
-        with awaited_by(one):
-            await one.speak(6)
-            assert len(one.stage.beside) == asked
+        asked = await with_words_held_back(one)
         await one.speak(1)
         assert len(one.stage.beside) > asked
 
@@ -132,11 +130,7 @@ def test_words_that_are_shown_wait_for_those_who_wait_in_silence() -> None:
 
 def test_they_are_asked_for_although_no_more_audio_comes() -> None:
     async def scene(one: Listening) -> None:
-        await begun(one)
-        await one.let_go()
-        asked = len(one.stage.beside)
-        with awaited_by(one):
-            await one.speak(6)
+        asked = await with_words_held_back(one)
         await soon(lambda: len(one.stage.beside) > asked)
 
     listening(scene)

@@ -47,6 +47,8 @@ class Last(preroll.Stage):
                 os._exit(9)
             yield f"{number}\\n".encode()
             await asyncio.sleep(body.get("every_s", 0))
+            while "gate" in body and os.path.getsize(body["gate"]) <= number:
+                await asyncio.sleep(0.005)
 
     async def session(self, socket: preroll.Session, ctx: preroll.Context):
         async for message in socket:

@@ -33,6 +33,26 @@ Model().load()
 list(generated())
 """
 
+YIELDING = """
+import time
+def endless():
+    number = 0
+    while True:
+        number += 1
+        yield number
+class Made:
+    def __init__(self):
+        self.made = 0
+def drive(seconds):
+    end, one = time.thread_time() + seconds, endless()
+    while time.thread_time() < end:
+        for _ in range(300):
+            next(one)
+        for _ in range(100):
+            Made()
+drive(0.6)
+"""
+
 
 def own(profile: Profile) -> dict[str, float]:
     return {one.name: one.own_s for one in profile.functions}
@@ -51,6 +71,23 @@ def test_processor_time_goes_to_the_function_that_ran(profiled: Profiled, progra
     assert (burn.file, burn.line) == ("<string>", 3)
     stacks = [one.stack for one in profile.slices if one.stack and one.stack[0].name == "burn"]
     assert [one.name for one in stacks[-1]] == ["burn", "Model.load", "<module>"]
+
+
+@pytest.mark.parametrize("program", interpreters(), ids=lambda program: Path(program).name)
+def test_a_generator_is_called_by_somebody_whenever_it_is_looked_at(
+    profiled: Profiled, program: str
+) -> None:
+    """It changes while it is read: suspended, it has no caller and looks like a thread's first
+    function. What the interpreter runs around calls is nobody's function."""
+    profile = profiled(program, "-I", "-c", YIELDING)
+    stacks = [[one.name for one in piece.stack] for piece in profile.slices if piece.stack]
+    mine = {tuple(stack) for stack in stacks if {"endless", "drive"} & set(stack)}
+    drive = ("drive", "<module>")
+    assert (
+        {drive, ("endless", *drive)}
+        <= mine
+        <= {drive, ("endless", *drive), ("Made.__init__", *drive)}
+    )
 
 
 def test_the_hook_is_not_needed(profiled: Profiled) -> None:

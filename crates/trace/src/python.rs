@@ -12,8 +12,8 @@ use serde::Serialize;
 use crate::elf::{symbols, u64_at};
 use crate::event::Tid;
 use crate::python_layout::{
-    CODE_BYTES, FILE_NAME, FRAME_BYTES, LENGTH, Layout, NEXT_THREAD, OF_C_STACK, QUALIFIED_NAME,
-    STATE, TEXT_BYTES, THREAD_BYTES, TYPE, of_version,
+    CODE_BYTES, FILE_NAME, FRAME_BYTES, LENGTH, Layout, NEXT_THREAD, OF_C_STACK, OF_GENERATOR,
+    QUALIFIED_NAME, STATE, TEXT_BYTES, THREAD_BYTES, TYPE, of_version,
 };
 
 /// Innermost frames that are kept; recursion goes no deeper either.
@@ -21,6 +21,8 @@ const MAX_DEPTH: usize = 48;
 const MAX_THREADS: usize = 4096;
 const MAX_CHUNK: u64 = 64 << 10;
 const MAX_TEXT: u64 = 4096;
+/// Frames that are looked at for one stack, at about half a microsecond each.
+const MAX_STEPS: usize = 160;
 const SYMBOLS: [&str; 4] = ["_PyRuntime", "Py_Version", "PyCode_Type", "PyUnicode_Type"];
 
 /// A function as its code object names it.
@@ -29,6 +31,14 @@ pub struct Function {
     pub name: String,
     pub file: String,
     pub line: u32,
+}
+
+impl Function {
+    /// Code of the interpreter's own, which it runs around calls (3.12: a file `<shim>`; 3.13:
+    /// named like its file).
+    fn is_shim(&self) -> bool {
+        self.file == "<shim>" || self.line == 0 && self.file == self.name
+    }
 }
 
 /// What tells one code object from another that got its memory: its strings' addresses and line.
@@ -41,6 +51,13 @@ pub enum Closed {
     NoPython,
     /// Its memory may not be read.
     Refused,
+}
+
+/// One frame of a stack: its function, unless it is the interpreter's own, and its caller's frame.
+struct Step {
+    function: Option<u32>,
+    caller: u64,
+    is_generator: bool,
 }
 
 /// One interpreter, seen through its memory.
@@ -135,18 +152,51 @@ impl Interpreter {
         };
         let chunk = self.chunk(&state);
         let mut stack = Vec::new();
-        for _ in 0..MAX_DEPTH {
-            if place == 0 {
-                break;
+        // The last generator, and how many functions it has called that are in the stack.
+        let mut again = None;
+        for _ in 0..MAX_STEPS {
+            if place == 0 || stack.len() == MAX_DEPTH {
+                return (!stack.is_empty()).then_some(stack);
             }
-            let frame = self.frame(place, &chunk)?;
-            if frame[self.layout.owner] != OF_C_STACK {
-                let code = u64_at(&frame, self.layout.code)?;
-                stack.push(self.function(code, functions)?);
+            let Some(step) = self.step(place, &chunk, functions) else {
+                let (generator, depth) = again?;
+                place = generator;
+                stack.truncate(depth);
+                continue;
+            };
+            if step.is_generator {
+                again = Some((place, stack.len()));
             }
-            place = u64_at(&frame, self.layout.previous)?;
+            // One that has yielded since has no caller until it is called again. Left out, those
+            // that yield all the time would be seen less than they run.
+            if !step.is_generator || step.caller != 0 {
+                stack.extend(step.function);
+                place = step.caller;
+            }
         }
-        (!stack.is_empty()).then_some(stack)
+        None
+    }
+
+    /// The frame at `place`. None: it does not hold.
+    fn step(
+        &mut self,
+        place: u64,
+        chunk: &(u64, Vec<u8>),
+        functions: &mut Functions,
+    ) -> Option<Step> {
+        let frame = self.frame(place, chunk)?;
+        let owner = frame[self.layout.owner];
+        let mut function = None;
+        if owner != OF_C_STACK {
+            let code = u64_at(&frame, self.layout.code)?;
+            let number = self.function(code, functions)?;
+            function = (!functions.all[number as usize].is_shim()).then_some(number);
+        }
+        Some(Step {
+            function,
+            caller: u64_at(&frame, self.layout.previous)?,
+            is_generator: owner == OF_GENERATOR,
+        })
     }
 
     /// The state of a thread, checked to be its own. All are walked over once at a time `t_ns`.
@@ -283,6 +333,18 @@ mod tests {
         for pid in [std::process::id() as Tid, -1] {
             assert_eq!(Interpreter::open(pid).err(), Some(Closed::NoPython));
         }
+    }
+
+    #[test]
+    fn code_around_calls_is_no_function_of_the_program() {
+        let is_shim = |name: &str, file: &str, line| {
+            let (name, file) = (name.to_owned(), file.to_owned());
+            Function { name, file, line }.is_shim()
+        };
+        assert!(is_shim("<interpreter trampoline>", "<shim>", 1));
+        assert!(is_shim("__init__", "__init__", 0));
+        assert!(!is_shim("__init__", "__init__", 1));
+        assert!(!is_shim("A.__init__", "a.py", 0));
     }
 
     #[test]

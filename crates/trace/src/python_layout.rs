@@ -31,6 +31,8 @@ pub struct Layout {
     pub text: [u64; 2],
 }
 
+/// An `owner`: the frame is in its generator, and has no `previous` while that does not run.
+pub const OF_GENERATOR: u8 = 1;
 /// An `owner`: no function, but where C code called into the interpreter (3.12 and later).
 pub const OF_C_STACK: u8 = 3;
 /// `PyThreadState.next`.

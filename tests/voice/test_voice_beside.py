@@ -207,6 +207,28 @@ def test_one_beside_that_fails_is_nobodys_business_and_none_is_tried_until_one_a
     listening(scene)
 
 
+@pytest.mark.parametrize("is_end_lost", [False, True])
+def test_words_that_an_end_has_overtaken_are_not_tried_again(is_end_lost: bool) -> None:
+    async def scene(one: Listening) -> None:
+        await begun(one)
+        one.models.outstanding["llm"] += 1
+        await one.speak(4)
+        one.listener.finish()
+        await settled()
+        words, end = one.stage.waiting
+        words.set_exception(UnavailableError("killed"))
+        await settled()
+        assert one.stage.waiting == [end], "they are in it too"
+        if is_end_lost:
+            end.set_exception(UnavailableError("killed"))
+            await settled()
+            assert len(one.stage.waiting) == 1, "at once: nothing runs that it would wait for"
+        assert one.failed == []
+        assert await one.end() == text_of(whole(SPEECH[: one.position]))
+
+    listening(scene)
+
+
 def test_nothing_goes_on_once_nobody_listens() -> None:
     async def scene(one: Listening) -> None:
         await begun(one)

@@ -75,6 +75,27 @@ def test_a_transcript_that_contradicts_what_became_final_beside_it_tells_nothing
     assert again.num_final > second.num_final
 
 
+def test_the_window_does_not_move_under_what_may_be_the_last_transcript() -> None:
+    live = LiveTranscript(LoudVad())
+    audio, size = marked([0, *range(21, 35), 0]), round(WORD_S * RATE)
+    live.push(audio[: -3 * size])
+    job = live.next_job()
+    assert job is not None
+    live.apply(job, hear(job))
+    live.push(audio[-3 * size : -2 * size])
+    words = live.next_job()
+    assert words is not None
+    live.push(audio[-2 * size :])
+    end = live.next_job([words], ends_only=True)
+    assert end is not None and end.is_end
+    updates = live.apply(words, hear(words))
+    assert len(text_of(updates).split()) > 5
+    updates += live.apply(end, hear(end))
+    assert live.next_job() is None, "it is not made again"
+    live.finish()
+    assert text_of(updates + live.settle()) == expected(list(range(21, 35)))
+
+
 def test_a_mark_behind_the_last_final_word_may_still_change() -> None:
     agreement = Agreement()
     said = [Word(" so.", 0, 1, 1.0, (7, 13))]

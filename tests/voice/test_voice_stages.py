@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 import time
@@ -14,6 +15,7 @@ import pytest
 import recordings
 import sounds
 
+from preroll import Stage
 from preroll.errors import InputError
 from preroll.testing import serve
 from preroll.voice import quantize
@@ -164,11 +166,26 @@ def test_one_that_says_beside_does_not_wait_for_the_batch_that_is_running(
     assert answers[0][1]["workers"] == 2
 
 
-@pytest.mark.parametrize("options", [{"workers": 0}, {"threads": "2"}, {"beam_size": True}])
-def test_an_option_that_is_no_number_is_said_by_name(options: dict[str, Any]) -> None:
-    stage = object.__new__(Whisper)
+@pytest.mark.parametrize(
+    ("kind", "options", "told"),
+    [
+        (Whisper, {"workers": 0}, "workers is 0; 1 or more is allowed"),
+        (Whisper, {"threads": "2"}, "threads is '2'; 1 or more is allowed"),
+        (Whisper, {"beam_size": True}, "beam_size is True; 1 or more is allowed"),
+        (Whisper, {"model": 1}, "model is 1; a text is allowed"),
+        (Whisper, {"beams": 1}, "'beams' is unknown; allowed: model, compute_type, threads,"),
+        (Speaker, {"threads": 0}, "threads is 0; 1 or more is allowed"),
+        (Speaker, {"threads": "two"}, "threads is 'two'; 1 or more is allowed"),
+        (Speaker, {"model": False}, "model is False; a text is allowed"),
+        (Speaker, {"workers": 1}, "'workers' is unknown; allowed: engine, model, threads"),
+    ],
+)
+def test_an_option_that_is_wrong_is_said_by_name(
+    kind: type[Stage], options: dict[str, Any], told: str
+) -> None:
+    stage: Any = object.__new__(kind)
     stage.options = options
-    with pytest.raises(InputError, match=f"{next(iter(options))} is .*1 or more"):
+    with pytest.raises(InputError, match=re.escape(f"options: {told}")):
         stage.load()
 
 

@@ -85,3 +85,20 @@ def test_who_waits_does_not_hold_up_the_end(mine: WorkerProcess, tmp_path: Path,
             assert isinstance(waiting.exception(), OSError)
         (tmp_path / "go").touch()
         until(lambda: mine.process.poll() is not None, "it ends")
+
+
+@pytest.mark.parametrize(("error", "status"), [("InputError", 2), ("UnavailableError", 1)])
+@pytest.mark.parametrize("hook", ["load", "warm"])
+def test_an_error_raised_on_purpose_is_told_in_one_line(
+    tmp_path: Path, hook: str, error: str, status: int
+) -> None:
+    code = f"""
+from preroll.errors import {error}
+class Mine(Stage):
+    def {hook}(self): raise {error}("threads is 0; 1 or more is allowed")
+    def __call__(self, body: bytes): return body
+"""
+    mine = WorkerProcess(tmp_path, code)
+    assert mine.wait() == status
+    said = mine.lines[mine.lines.index(f"preroll.worker: phase {hook}") + 1 :]
+    assert said == [f"preroll.worker: {hook}() failed: threads is 0; 1 or more is allowed"]

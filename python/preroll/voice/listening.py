@@ -164,7 +164,8 @@ class Listener:
         try:
             heard = task.result()
         except ModelError:
-            return  # beside another one: its audio is due again, and what fails then is told
+            # Another one has its audio; or it is due again, and what fails then is told.
+            return
         await self._tell(self.live.give_up(job) if heard is None else self.live.apply(job, heard))
         self._progressed.set()
 
@@ -181,7 +182,7 @@ class Listener:
                 heard, call = await self._models.recognize(job, overtakes=overtakes)
             except ModelError as error:
                 self._gauges.errors("stt").value += 1
-                if is_second:
+                if is_second or self._is_overtaken(job):
                     raise
                 if attempt == 0:
                     await self._failed(error)
@@ -192,6 +193,11 @@ class Listener:
             self.calls.append(call)
             return heard
         return None
+
+    def _is_overtaken(self, job: Job) -> bool:
+        """Whether a later transcript, of its words too, is being made."""
+        others = (other for other in self._running.values() if other.utterance == job.utterance)
+        return any(other.until_s > job.until_s for other in others)
 
     async def _tell(self, updates: list[Update]) -> None:
         for update in updates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -51,3 +51,17 @@ class VoiceSettings:
             if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
                 raise InputError(f"options: {name} is {value!r}; a {kind.__name__} is allowed")
         return cls(**dict(options))
+
+
+def check_options(
+    options: Mapping[str, Any], allowed: Sequence[str], counts: Sequence[str]
+) -> None:
+    """Of a model stage; `counts`: those that are whole numbers from 1 on, the others are texts.
+    Raises InputError."""
+    for name, value in options.items():
+        if name not in allowed:
+            raise InputError(f"options: {name!r} is unknown; allowed: {', '.join(allowed)}")
+        if name in counts and (type(value) is not int or value < 1):
+            raise InputError(f"options: {name} is {value!r}; 1 or more is allowed")
+        if name not in counts and not isinstance(value, str):
+            raise InputError(f"options: {name} is {value!r}; a text is allowed")

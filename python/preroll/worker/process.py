@@ -10,14 +10,14 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from preroll.errors import InputError
+from preroll.errors import InputError, PrerollError
 from preroll.worker import guard, lifecycle, reporting, serving
 from preroll.worker.app import App
 from preroll.worker.errors import StageFatal
 from preroll.worker.settings import VARIABLE, Settings
 
 USAGE = "usage: python -m preroll.worker MODULE:CLASS [--uds PATH]"
-# Exit statuses: the arguments or the class are wrong, the start failed, a StageFatal was raised.
+# Exit statuses: what was given is wrong, the start failed, a StageFatal was raised.
 WRONG, FAILED, FATAL = 2, 1, 70
 # Time for the answers to requests in flight after a StageFatal.
 FATAL_GRACE_S = 0.25
@@ -96,6 +96,10 @@ class Worker:
             raise
         except StageFatal as error:
             self.fatal(error)
+        except PrerollError as error:  # raised on purpose: it speaks for itself
+            reporting.say(f"{self.app.phase}() failed: {error}")
+            self.exit_status = WRONG if isinstance(error, InputError) else FAILED
+            self._leave()
         except BaseException as error:
             trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
             reporting.say(f"{self.app.phase}() failed\n{trace.rstrip()}")

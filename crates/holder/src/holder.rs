@@ -232,12 +232,11 @@ impl Holder {
 
     /// The direct child has ended by itself; what it left behind belongs to nobody.
     fn sweep(&mut self) {
-        let left = self.usage().processes;
-        if left > 0 {
-            self.error = Some(format!(
-                "the process ended and left {left} behind: ended too"
-            ));
-        }
+        // One at least: it may have ended since, and another that it began been missed.
+        let left = self.usage().processes.max(1);
+        self.error = Some(format!(
+            "the process ended and left {left} behind: ended too"
+        ));
         self.begin_kill();
     }
 

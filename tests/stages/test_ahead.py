@@ -24,7 +24,7 @@ from preroll.engines.base import get_engine
 from preroll.errors import InputError
 from preroll.events import read as events
 from preroll.serve import ahead
-from preroll.serve.fork_process import server_id
+from preroll.serve.fork_process import server_id, socket_name
 from preroll.serve.statedir import StateDir
 
 pytestmark = pytest.mark.timeout(120)
@@ -191,8 +191,19 @@ def test_a_refused_app_leaves_a_state_that_was_there(tmp_path: Path) -> None:
     service.state.prepare()
     with pytest.raises(InputError, match="this machine has"):
         command.main([str(service.file), "--state", str(service.state.root)])
-    assert service.state.holders.is_dir() and not list(service.state.run.glob("*.sock"))
     gone(service)
+    assert service.state.holders.is_dir() and not list(service.state.run.iterdir())
+
+
+def test_what_had_begun_to_listen_leaves_nothing_either(serve: Callable[..., Served]) -> None:
+    service = service_of(serve)
+    service.state.prepare()
+    begun = begun_by_hand(service)
+    (name,) = begun.begun
+    until(service.state.socket(socket_name(name)).exists, "the server listens")
+    begun.undo()
+    gone(service)
+    assert not list(service.state.run.iterdir())
 
 
 def test_a_start_that_fails_ends_what_was_begun(serve: Callable[..., Served]) -> None:

@@ -90,6 +90,7 @@ class Ahead:
                 await backend.take(spawned)
                 await backend.kill(name)
                 await backend.release(name)
+            self.state.socket(socket_name(name)).unlink(missing_ok=True)
         backend.close()
 
 

@@ -6,6 +6,8 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 RUST_MIN := 1.88
 RUST_SOURCES := $(shell find crates -name '*.rs' -not -path '*/fuzz/*') Cargo.toml $(wildcard crates/*/Cargo.toml)
+# Tests that measure have the machine to themselves; the others wait most of the time.
+MEASURING := $(addprefix tests/,ablation cliff instruments load startup)
 -include mk/*.mk
 
 .PHONY: help setup demo test check bench docs clean
@@ -33,7 +35,8 @@ setup: $(VENV)/.built ## virtual environment and build, nothing else
 
 test: setup ## all tests that fit in ten minutes
 	cargo test --workspace --quiet
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist loadfile $(MEASURING:%=--ignore=%)
+	$(PY) -m pytest $(MEASURING)
 
 check: setup ## format, lints, types
 	cargo fmt --all --check

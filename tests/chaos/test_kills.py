@@ -32,7 +32,7 @@ from preroll.events import read
 from preroll.serve.doorhouse import DOOR_ID
 from preroll.serve.statedir import read_json
 
-QUICK_KILLS = 60
+QUICK_KILLS = 30
 LONG_KILLS = int(os.environ.get("PREROLL_KILLS", "0"))
 SEED = int(os.environ.get("PREROLL_SEED", "1"))
 REPLICAS = 3

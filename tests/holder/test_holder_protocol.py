@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,10 @@ STATUS_FIELDS = {
 
 
 def test_status_has_every_field_of_the_protocol(bench: Bench) -> None:
-    peer = bench.start("sh", "-c", "echo up; exec sleep 1000")
+    # Waits by itself: while a program is replaced it has no memory.
+    peer = bench.start(
+        sys.executable, "-c", "import time; print('up', flush=True); time.sleep(999)"
+    )
     peer.send(b'{"op": "lines", "follow": true}\n')
     assert peer.read()["text"] == "up"
     status = bench.peer().ask("status")["status"]

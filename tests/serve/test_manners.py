@@ -80,23 +80,24 @@ def test_an_engine_that_renames_itself_and_its_environment_is_ended_to_the_last(
 ) -> None:
     """What setproctitle does: arguments and environment of the process are written over."""
     code = (
-        "import ctypes, os\n"
+        "import ctypes, os, time\n"
         "area = open('/proc/self/stat').read().rsplit(')', 1)[1].split()\n"
         "begin, end = int(area[45]), int(area[48])\n"
-        "if os.fork() == 0: os.setsid()\n"
+        "is_child = os.fork() == 0\n"
+        "if is_child: os.setsid()\n"
         "ctypes.memset(begin, 0, end - begin)\n"
         "ctypes.memmove(begin, b'vllm::engine', 12)\n"
-        "if os.getpid() == os.getsid(0) and os.getppid() != 1:\n"
-        "    pass\n"
+        "if is_child: time.sleep(600)\n"
     )
     service = serve(wrapped(code))
     service.start()
     (seen,) = service.survey().replicas
     assert seen.status.usage is not None and seen.status.usage.processes == 2
     pid = seen.status.pid or 0
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     assert Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"vllm::engine")
     assert service.stop() == 0
-    assert not Path(f"/proc/{pid}").exists()
+    assert not Path(f"/proc/{pid}").exists() and not Path(f"/proc/{child}").exists()
 
 
 @pytest.mark.parametrize("code", [0, 1])

@@ -148,12 +148,14 @@ class Served:
             self.kill()
         detached = owner(self.state)
         if detached:
-            os.kill(detached, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may be ending by itself
+                os.kill(detached, signal.SIGKILL)
         if self.state.holders.is_dir():
             with suppress(PrerollError):
                 asyncio.run(end_all(self.state, 0.0, 0.5))
         for pid in self.pids():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def starts(self, count: int) -> list[Start]:
         """Waits until so many starts are in the log: they are written after the fact."""

@@ -217,9 +217,8 @@ def test_control_is_killed_and_the_next_one_adopts_server_and_replica(
 
 
 def test_a_forked_start_that_hangs_is_ended_whole(serve: Callable[..., Served]) -> None:
-    more = 'start_timeout = "1s"\n'
-    service = service_of(serve, more)
-    service.write(service.file.read_text().split("\n", 2)[2].replace("sweet", 'x", SLOW = "1'))
+    service = service_of(serve, 'start_timeout = "1s"\n')
+    service.file.write_text(service.file.read_text().replace("sweet", 'x", SLOW = "1'))
     service.start(wait=False)
     until(lambda: service.state.events.exists() and recorded(service, "exit"), "it is ended")
     (first, *_) = recorded(service, "exit")

@@ -90,6 +90,29 @@ def test_a_generator_is_called_by_somebody_whenever_it_is_looked_at(
     )
 
 
+@pytest.mark.parametrize("program", interpreters(), ids=lambda program: Path(program).name)
+def test_a_generator_may_be_the_first_function_of_a_thread(
+    profiled: Profiled, program: str
+) -> None:
+    code = f"""{BURN}
+import _thread
+done = _thread.allocate_lock()
+done.acquire()
+def alone():
+    burn(0.15)
+    end = time.thread_time() + 0.3
+    while time.thread_time() < end:
+        pass
+    done.release()
+    yield
+first = alone()
+_thread.start_new_thread(first.__next__, ())
+done.acquire()
+"""
+    profile = profiled(program, "-I", "-c", code)
+    assert own(profile)["alone"] >= 0.2 and own(profile)["burn"] >= 0.05
+
+
 def test_the_hook_is_not_needed(profiled: Profiled) -> None:
     assert own(profiled(sys.executable, "-I", "-c", WORK, hook=False))["burn"] >= 0.3
 

@@ -145,36 +145,50 @@ impl Interpreter {
     /// The functions that `tid` is in, innermost first. None: nothing that holds, or no Python.
     pub fn stack(&mut self, tid: Tid, t_ns: u64, functions: &mut Functions) -> Option<Vec<u32>> {
         let state = self.thread(tid, t_ns)?;
-        let first = u64_at(&state, self.layout.frame)?;
-        let mut place = match self.layout.through {
-            Some(offset) => number(&self.memory, first.checked_add(offset)?)?,
-            None => first,
-        };
-        let chunk = self.chunk(&state);
+        let first = self.current(&state)?;
+        let mut chunk = self.chunk(&state);
+        let mut place = first;
         let mut stack = Vec::new();
-        // The last generator, and how many functions it has called that are in the stack.
+        // The last generator: its frame, itself, and how many functions were found before it.
         let mut again = None;
         for _ in 0..MAX_STEPS {
             if place == 0 || stack.len() == MAX_DEPTH {
                 return (!stack.is_empty()).then_some(stack);
             }
             let Some(step) = self.step(place, &chunk, functions) else {
-                let (generator, depth) = again?;
+                let (generator, _, depth) = again?;
                 place = generator;
                 stack.truncate(depth);
+                chunk = (0, Vec::new()); // what was copied is of another moment
                 continue;
             };
             if step.is_generator {
-                again = Some((place, stack.len()));
+                again = Some((place, step.function, stack.len()));
+                // One that has yielded since has no caller until it is called again. Left out,
+                // those that yield all the time would be seen less than they run.
+                if step.caller == 0 {
+                    chunk = (0, Vec::new());
+                    continue;
+                }
             }
-            // One that has yielded since has no caller until it is called again. Left out, those
-            // that yield all the time would be seen less than they run.
-            if !step.is_generator || step.caller != 0 {
-                stack.extend(step.function);
-                place = step.caller;
-            }
+            stack.extend(step.function);
+            place = step.caller;
         }
-        None
+        // Or it is the thread's first function: then the thread is still in it.
+        let (_, function, depth) = again?;
+        let now = self.thread(tid, t_ns)?;
+        let is_first = stack.len() == depth && self.current(&now) == Some(first);
+        stack.extend(function);
+        (is_first && !stack.is_empty()).then_some(stack)
+    }
+
+    /// Where the innermost frame of a thread is.
+    fn current(&self, state: &[u8]) -> Option<u64> {
+        let first = u64_at(state, self.layout.frame)?;
+        match self.layout.through {
+            Some(offset) => number(&self.memory, first.checked_add(offset)?),
+            None => Some(first),
+        }
     }
 
     /// The frame at `place`. None: it does not hold.

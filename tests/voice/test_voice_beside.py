@@ -12,6 +12,7 @@ import pytest
 from test_voice_live import LoudVad, hear, marked, text_of
 
 from preroll.errors import UnavailableError
+from preroll.voice import listening as listening_module
 from preroll.voice import whisper
 from preroll.voice.gauges import Gauges
 from preroll.voice.listening import Listener
@@ -224,6 +225,49 @@ def test_words_that_an_end_has_overtaken_are_not_tried_again(is_end_lost: bool) 
             await settled()
             assert len(one.stage.waiting) == 1, "at once: nothing runs that it would wait for"
         assert one.failed == []
+        assert await one.end() == text_of(whole(SPEECH[: one.position]))
+
+    listening(scene)
+
+
+def test_nor_are_words_that_an_end_overtook_before_they_failed() -> None:
+    async def scene(one: Listening) -> None:
+        await begun(one)
+        one.models.outstanding["llm"] += 1
+        await one.speak(4)
+        one.listener.finish()
+        await settled()
+        words, end = one.stage.waiting
+        end.set_result(None)
+        await settled()
+        words.set_exception(UnavailableError("killed"))
+        await settled()
+        assert (one.failed, one.stage.waiting) == ([], [])
+        assert await one.end() == text_of(whole(SPEECH[: one.position]))
+        assert len(one.stage.held) == 3
+
+    listening(scene)
+
+
+def test_nor_those_that_it_overtakes_while_they_wait_to_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listening_module, "AGAIN_AFTER_S", 0.05)
+
+    async def scene(one: Listening) -> None:
+        await begun(one)
+        one.models.outstanding["llm"] += 1
+        await one.speak(4)
+        (words,) = one.stage.waiting
+        words.set_exception(UnavailableError("killed"))
+        await settled()
+        one.models._workers = 2  # another session has been told so
+        one.listener.finish()
+        await settled()
+        (end,) = one.stage.waiting
+        await asyncio.sleep(0.2)
+        assert one.stage.waiting == [end]
+        assert len(one.failed) == 1
         assert await one.end() == text_of(whole(SPEECH[: one.position]))
 
     listening(scene)

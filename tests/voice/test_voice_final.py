@@ -96,6 +96,19 @@ def test_the_window_does_not_move_under_what_may_be_the_last_transcript() -> Non
     assert text_of(updates + live.settle()) == expected(list(range(21, 35)))
 
 
+def test_a_window_moves_on_although_all_transcripts_are_made_in_pauses() -> None:
+    live = LiveTranscript(LoudVad())
+    phrases = [number for i in range(20, 80, 3) for number in (i, i + 1, i + 2, 0)]
+    audio, windows = marked([0, *phrases]), []
+    for i in range(0, audio.size, 800):
+        live.push(audio[i : i + 800])
+        if (job := live.next_job(ends_only=True)) is not None:
+            live.apply(job, hear(job))
+            windows.append(job.until_s - job.start_s)
+    assert len(windows) == 20
+    assert max(windows) < 5.0
+
+
 def test_a_mark_behind_the_last_final_word_may_still_change() -> None:
     agreement = Agreement()
     said = [Word(" so.", 0, 1, 1.0, (7, 13))]

@@ -187,6 +187,8 @@ class Listener:
                 if attempt == 0:
                     await self._failed(error)
                 await asyncio.sleep(AGAIN_AFTER_S * 2**attempt)
+                if self._is_overtaken(job):
+                    raise
                 continue
             self._gauges.queue_wait("stt").observe(call.queue_s)
             self._gauges.call("stt").observe(call.total_s)
@@ -195,7 +197,11 @@ class Listener:
         return None
 
     def _is_overtaken(self, job: Job) -> bool:
-        """Whether a later transcript, of its words too, is being made."""
+        """Whether a later transcript, of its words too, is there or being made."""
+        utterances = self.live.utterances
+        mine = next((one for one in utterances if one.number == job.utterance), None)
+        if mine is None or mine.heard_until_s >= job.until_s:
+            return True
         others = (other for other in self._running.values() if other.utterance == job.utterance)
         return any(other.until_s > job.until_s for other in others)
 

@@ -297,8 +297,9 @@ class LiveTranscript:
         if heard_s >= settings.most_s - EPSILON_S:
             return self._cut(utterance)
         # In a pause the last transcript may be on its way, and it is of this window.
-        is_paused = self.now_s - utterance.voiced_until_s >= settings.early_s - EPSILON_S
-        if heard_s >= settings.trim_s and utterance.end_s is None and not is_paused:
+        early_s = utterance.voiced_until_s + settings.early_s - EPSILON_S
+        is_awaited = self.now_s >= early_s and utterance.heard_until_s < early_s
+        if heard_s >= settings.trim_s and utterance.end_s is None and not is_awaited:
             before_s = utterance.heard_until_s - settings.context_s
             leaving = [w for w in utterance.agreement.committed if w.end_s <= before_s]
             if leaving:

@@ -17,7 +17,9 @@ def route(*firsts: tuple[int, float]) -> Route:
     ("firsts", "found"),
     [
         ([(0, 90.0), (2, 88.0), (1, 92.0)], "/a: its first call takes 80 ms longer on every"),
+        ([(0, 910.0), (2, 860.0), (1, 310.0)], "/a: its first call takes 850 ms longer on every"),
         ([(0, 50.0), (2, 11.0), (1, 9.0)], "whatever is called first takes 40 ms longer"),
+        ([(0, 90.0), (2, 16.0), (0, 90.0)], "whatever is called first takes 80 ms longer"),
         ([(0, 90.0), (2, 88.0)], "/a: the first call took 79 ms longer, seen 2 times"),
     ],
 )

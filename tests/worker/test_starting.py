@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from worker_lab import UnixConnection, WorkerProcess, until
 
+from preroll.engines.cause import real_cause
 from preroll.worker.app import HEALTH
 
 LOADING = """
@@ -87,18 +88,29 @@ def test_who_waits_does_not_hold_up_the_end(mine: WorkerProcess, tmp_path: Path,
         until(lambda: mine.process.poll() is not None, "it ends")
 
 
-@pytest.mark.parametrize(("error", "status"), [("InputError", 2), ("UnavailableError", 1)])
 @pytest.mark.parametrize("hook", ["load", "warm"])
-def test_an_error_raised_on_purpose_is_told_in_one_line(
-    tmp_path: Path, hook: str, error: str, status: int
-) -> None:
+def test_an_input_that_is_wrong_is_told_in_one_line(tmp_path: Path, hook: str) -> None:
     code = f"""
-from preroll.errors import {error}
+from preroll.errors import InputError
 class Mine(Stage):
-    def {hook}(self): raise {error}("threads is 0; 1 or more is allowed")
+    def {hook}(self): raise InputError("threads is 0; 1 or more is allowed")
     def __call__(self, body: bytes): return body
 """
     mine = WorkerProcess(tmp_path, code)
-    assert mine.wait() == status
+    assert mine.wait() == 2
     said = mine.lines[mine.lines.index(f"preroll.worker: phase {hook}") + 1 :]
     assert said == [f"preroll.worker: {hook}() failed: threads is 0; 1 or more is allowed"]
+    assert real_cause(["OSError: handled before", *mine.lines]) == said[0]
+
+
+def test_any_other_error_of_a_start_says_where_it_was_raised(tmp_path: Path) -> None:
+    code = """
+from preroll.errors import UnavailableError
+class Mine(Stage):
+    def load(self): raise UnavailableError("no weights") from KeyError("w.bin")
+    def __call__(self, body: bytes): return body
+"""
+    mine = WorkerProcess(tmp_path, code)
+    assert mine.wait() == 1
+    assert "in load" in mine.output and "KeyError: 'w.bin'" in mine.output
+    assert mine.lines[-1] == "preroll.errors.UnavailableError: no weights"

@@ -10,6 +10,8 @@ from preroll.engines.bill import ANSI, PREFIX
 EXCEPTION = re.compile(
     r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Fatal)\b(: .+)?"
 )
+# A worker's last words: an exception before them was handled.
+START = re.compile(r"preroll\.worker: (load|compile|warm)\(\) failed: .+")
 FATAL = re.compile(
     r"\b(error|fatal|failed|cannot|can't|couldn't|unable to|not found|no such file"
     r"|out of memory|killed|panicked|segmentation fault|illegal instruction|aborted"
@@ -28,9 +30,13 @@ POINTER = re.compile(
 
 
 def real_cause(lines: Sequence[str]) -> str:
-    """The line that says why: the last exception that does not merely point at another one, else
-    the last line that speaks of a failure, else the last line; "" when nothing was printed."""
+    """The line that says why: a worker's last words, else the last exception that does not merely
+    point at another one, else the last line that speaks of a failure, else the last line; "" when
+    nothing was printed."""
     plain = [ANSI.sub("", line).strip() for line in lines]
+    for line in reversed(plain):
+        if START.fullmatch(line):
+            return line
     # A group of exceptions draws a margin.
     said = [PREFIX.sub("", line.lstrip("| "), count=1).strip() for line in plain]
     said = [s for s in said if not ACCESS.search(s)]

@@ -63,10 +63,10 @@ class Route:
         late = [s for s in self.seen if s.is_late]
         if not late:
             return None
+        # A busy machine makes a first call late too, but not by nearly as much as the work does.
         median_ms = statistics.median(s.missed_ms for s in late)
-        # The same work takes about the same time; a busy machine makes a first call late too.
-        late = [s for s in late if s.missed_ms > median_ms / 2]
-        size = f"{median_ms:.0f} ms"
+        late = [s for s in late if s.missed_ms > median_ms / 4]
+        size = f"{statistics.median(s.missed_ms for s in late):.0f} ms"
         if len(self.seen) < MIN_REPLICAS:
             return f"{self.name}: the first call took {size} longer, seen {len(late)} times"
         if len(late) == len(self.seen):

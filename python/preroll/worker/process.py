@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from preroll.errors import InputError, PrerollError
+from preroll.errors import InputError
 from preroll.worker import guard, lifecycle, reporting, serving
 from preroll.worker.app import App
 from preroll.worker.errors import StageFatal
@@ -96,9 +96,9 @@ class Worker:
             raise
         except StageFatal as error:
             self.fatal(error)
-        except PrerollError as error:  # raised on purpose: it speaks for itself
+        except InputError as error:  # where it was raised helps nobody who has to mend the input
             reporting.say(f"{self.app.phase}() failed: {error}")
-            self.exit_status = WRONG if isinstance(error, InputError) else FAILED
+            self.exit_status = WRONG
             self._leave()
         except BaseException as error:
             trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from test_voice_beside import SPEECH, Listening, begun, listening, settled, whole
+from test_voice_beside import SPEECH, Listening, begun, listening, settled, soon, whole
 from test_voice_live import text_of
 from test_voice_parts import Voice, texts
 
@@ -20,14 +20,6 @@ from preroll.voice.lead import AMPLE_S, SHORT_S, Lead
 from preroll.voice.listening import STAND_BACK_S
 from preroll.voice.models import Call, ModelError, Said
 from preroll.voice.saying import AHEAD, Saying
-
-
-async def soon(holds: Callable[[], bool]) -> None:
-    for _ in range(2_000):
-        if holds():
-            return
-        await asyncio.sleep(0.005)
-    pytest.fail("it never came about")
 
 
 class Clock:

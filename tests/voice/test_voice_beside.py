@@ -28,6 +28,14 @@ SPEECH = marked([0, *range(20, 40)])
 CHUNK = 1_600
 
 
+async def soon(holds: Callable[[], bool]) -> None:
+    for _ in range(2_000):
+        if holds():
+            return
+        await asyncio.sleep(0.005)
+    pytest.fail("it never came about")
+
+
 class Transcriber:
     """A transcription stage whose answers wait until they are let go, in any order."""
 
@@ -208,15 +216,20 @@ def test_one_beside_that_fails_is_nobodys_business_and_none_is_tried_until_one_a
     listening(scene)
 
 
+async def overtaken(one: Listening) -> list[asyncio.Future[None]]:
+    """Words, and beside them the end that they are in too."""
+    await begun(one)
+    one.models.outstanding["llm"] += 1
+    await one.speak(4)
+    one.listener.finish()
+    await settled()
+    return one.stage.waiting
+
+
 @pytest.mark.parametrize("is_end_lost", [False, True])
 def test_words_that_an_end_has_overtaken_are_not_tried_again(is_end_lost: bool) -> None:
     async def scene(one: Listening) -> None:
-        await begun(one)
-        one.models.outstanding["llm"] += 1
-        await one.speak(4)
-        one.listener.finish()
-        await settled()
-        words, end = one.stage.waiting
+        words, end = await overtaken(one)
         words.set_exception(UnavailableError("killed"))
         await settled()
         assert one.stage.waiting == [end], "they are in it too"
@@ -232,12 +245,7 @@ def test_words_that_an_end_has_overtaken_are_not_tried_again(is_end_lost: bool) 
 
 def test_nor_are_words_that_an_end_overtook_before_they_failed() -> None:
     async def scene(one: Listening) -> None:
-        await begun(one)
-        one.models.outstanding["llm"] += 1
-        await one.speak(4)
-        one.listener.finish()
-        await settled()
-        words, end = one.stage.waiting
+        words, end = await overtaken(one)
         end.set_result(None)
         await settled()
         words.set_exception(UnavailableError("killed"))
@@ -265,7 +273,7 @@ def test_nor_those_that_it_overtakes_while_they_wait_to_be_tried_again(
         one.listener.finish()
         await settled()
         (end,) = one.stage.waiting
-        await asyncio.sleep(0.2)
+        await soon(lambda: len(one.listener._running) == 1)
         assert one.stage.waiting == [end]
         assert len(one.failed) == 1
         assert await one.end() == text_of(whole(SPEECH[: one.position]))

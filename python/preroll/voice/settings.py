@@ -41,11 +41,8 @@ class VoiceSettings:
     def of(cls, options: Mapping[str, Any]) -> VoiceSettings:
         """From a stage's options. Raises InputError."""
         known = {f.name: f.default for f in fields(cls)}
+        _check_names(options, sorted(known))
         for name, value in options.items():
-            if name not in known:
-                raise InputError(
-                    f"options: {name!r} is unknown; allowed: {', '.join(sorted(known))}"
-                )
             kind = dict if name == "extra" else type(known[name])
             allowed = (int, float) if kind is float else (kind,)
             if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
@@ -58,10 +55,15 @@ def check_options(
 ) -> None:
     """Of a model stage; `counts`: those that are whole numbers from 1 on, the others are texts.
     Raises InputError."""
+    _check_names(options, allowed)
     for name, value in options.items():
-        if name not in allowed:
-            raise InputError(f"options: {name!r} is unknown; allowed: {', '.join(allowed)}")
         if name in counts and (type(value) is not int or value < 1):
             raise InputError(f"options: {name} is {value!r}; 1 or more is allowed")
         if name not in counts and not isinstance(value, str):
             raise InputError(f"options: {name} is {value!r}; a text is allowed")
+
+
+def _check_names(options: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    for name in options:
+        if name not in allowed:
+            raise InputError(f"options: {name!r} is unknown; allowed: {', '.join(allowed)}")

@@ -169,13 +169,13 @@ def test_one_that_says_beside_does_not_wait_for_the_batch_that_is_running(
 @pytest.mark.parametrize(
     ("kind", "options", "told"),
     [
-        (Whisper, {"workers": 0}, "workers is 0; 1 or more is allowed"),
-        (Whisper, {"threads": "2"}, "threads is '2'; 1 or more is allowed"),
-        (Whisper, {"beam_size": True}, "beam_size is True; 1 or more is allowed"),
+        (Whisper, {"workers": 0}, "workers is 0; a whole number from 1 on is allowed"),
+        (Whisper, {"threads": "2"}, "threads is '2'; a whole number from 1 on is allowed"),
+        (Whisper, {"beam_size": True}, "beam_size is True; a whole number from 1 on is allowed"),
         (Whisper, {"model": 1}, "model is 1; a text is allowed"),
         (Whisper, {"beams": 1}, "'beams' is unknown; allowed: model, compute_type, threads,"),
-        (Speaker, {"threads": 0}, "threads is 0; 1 or more is allowed"),
-        (Speaker, {"threads": "two"}, "threads is 'two'; 1 or more is allowed"),
+        (Speaker, {"threads": 0}, "threads is 0; a whole number from 1 on is allowed"),
+        (Speaker, {"threads": "two"}, "threads is 'two'; a whole number from 1 on is allowed"),
         (Speaker, {"model": False}, "model is False; a text is allowed"),
         (Speaker, {"workers": 1}, "'workers' is unknown; allowed: engine, model, threads"),
     ],

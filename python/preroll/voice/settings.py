@@ -58,7 +58,7 @@ def check_options(
     _check_names(options, allowed)
     for name, value in options.items():
         if name in counts and (type(value) is not int or value < 1):
-            raise InputError(f"options: {name} is {value!r}; 1 or more is allowed")
+            raise InputError(f"options: {name} is {value!r}; a whole number from 1 on is allowed")
         if name not in counts and not isinstance(value, str):
             raise InputError(f"options: {name} is {value!r}; a text is allowed")
 
